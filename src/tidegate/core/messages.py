@@ -1,0 +1,236 @@
+"""What happened, and what must be done about it?
+
+Drivers tell the governor *events*; it answers with *commands*. Both are frozen values, so that a
+tape of them can be recorded, replayed and compared. Each about an attempt carries `request_id` and
+`attempt`: what a dead attempt still reports is ignored.
+
+The driver owes exactly one terminal event (`Finished`, `Failed` or `Cancelled`) for each attempt
+that the governor dispatched and did not itself `Abort`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from tidegate.core.reasons import Reason
+from tidegate.core.request import Request, Usage
+
+
+class FailureKind(StrEnum):
+    """How an attempt failed, as the driver saw it. What that means for health is policy's to say."""
+
+    CONNECT = "connect"
+    """No connection: refused, unreachable, TLS, or the connect deadline."""
+    RESET = "reset"
+    """The connection broke before the answer was complete."""
+    SERVER_ERROR = "server_error"
+    """A 5xx other than 503."""
+    BUSY = "busy"
+    """429 or 503: the engine's own back-pressure."""
+    DENIED = "denied"
+    """401 or 403: the replica does not accept the gateway's credential."""
+    GARBAGE = "garbage"
+    """Bytes that are not HTTP, or an event stream that is not what it says."""
+    STALLED = "stalled"
+    """No byte within the inter-token or write deadline."""
+
+
+# -- events: what happened ------------------------------------------------------------------------
+
+
+class Arrived(msgspec.Struct, frozen=True, tag=True):
+    """A request was read and authenticated."""
+
+    request: Request
+
+
+class FirstToken(msgspec.Struct, frozen=True, tag=True):
+    """The first content, reasoning or tool delta of an attempt (for a whole answer: its head)."""
+
+    request_id: int
+    attempt: int
+
+
+class Progressed(msgspec.Struct, frozen=True, tag=True):
+    """An attempt has produced `output_tokens` so far; told at doubling counts, not for each chunk."""
+
+    request_id: int
+    attempt: int
+    output_tokens: int
+
+
+class Finished(msgspec.Struct, frozen=True, tag=True):
+    """An attempt's answer is complete (2xx to 4xx), or was truncated as commanded.
+
+    `usage` is the engine's total where it gave one; `output_tokens` is what the driver counted.
+    """
+
+    request_id: int
+    attempt: int
+    status: int = 200
+    usage: Usage | None = None
+    output_tokens: int = 0
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """An attempt failed. `committed` once a byte of it reached the client: then it cannot be retried."""
+
+    request_id: int
+    attempt: int
+    kind: FailureKind
+    committed: bool = False
+    status: int = 0
+    output_tokens: int = 0
+    usage: Usage | None = None
+    retry_after_s: float | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, tag=True):
+    """The client left; the driver has already stopped the engine. Ends the request in any state."""
+
+    request_id: int
+    output_tokens: int = 0
+    usage: Usage | None = None
+
+
+class Probed(msgspec.Struct, frozen=True, tag=True):
+    """A health probe that the governor commanded has come back."""
+
+    replica: str
+    ok: bool
+
+
+class ReplicaSeen(msgspec.Struct, frozen=True, tag=True):
+    """A scrape of the engine's own metrics. None where the engine does not tell."""
+
+    replica: str
+    running: int | None = None
+    waiting: int | None = None
+    kv_used_ratio: float | None = None
+    kv_capacity_tokens: int | None = None
+    slots: int | None = None
+    context_tokens: int | None = None
+
+
+class ReplicaAdded(msgspec.Struct, frozen=True, tag=True):
+    """A replica joined a pool (its settings are `policy.replicas.ReplicaSettings`, by value)."""
+
+    pool: str
+    replica: str
+    weight: float = 1.0
+    max_concurrency: int | None = None
+    kv_capacity_tokens: int | None = None
+
+
+class ReplicaRemoved(msgspec.Struct, frozen=True, tag=True):
+    """A replica is gone: nothing new goes there, attempts still open there are the driver's to end."""
+
+    replica: str
+
+
+class DrainAsked(msgspec.Struct, frozen=True, tag=True):
+    """Send a replica nothing new (`drain`), or take it back into the set."""
+
+    replica: str
+    drain: bool = True
+
+
+class ShutdownAsked(msgspec.Struct, frozen=True, tag=True):
+    """Refuse what arrives, evict what waits, truncate what still runs after `grace_s`."""
+
+    grace_s: float
+
+
+Event = (
+    Arrived
+    | FirstToken
+    | Progressed
+    | Finished
+    | Failed
+    | Cancelled
+    | Probed
+    | ReplicaSeen
+    | ReplicaAdded
+    | ReplicaRemoved
+    | DrainAsked
+    | ShutdownAsked
+)
+
+
+# -- commands: what must be done ------------------------------------------------------------------
+
+
+class Quota(msgspec.Struct, frozen=True):
+    """What is left of the tightest request and token limit, for `x-ratelimit-*`. None: no such limit."""
+
+    limit_requests: int | None = None
+    remaining_requests: int | None = None
+    reset_requests_s: float | None = None
+    limit_tokens: int | None = None
+    remaining_tokens: int | None = None
+    reset_tokens_s: float | None = None
+
+
+class Dispatch(msgspec.Struct, frozen=True, tag=True):
+    """Send attempt `attempt` of a request to `replica`."""
+
+    request_id: int
+    attempt: int
+    replica: str
+    pool: str
+    """Differs from the model asked for when a fallback was taken."""
+    max_tokens: int | None = None
+    """Write this bound per choice into the body; None leaves the body's own."""
+    degraded: tuple[str, ...] = ()
+    """Degradation steps that touched this request, for the response header."""
+    queued_s: float = 0.0
+    quota: Quota | None = None
+
+
+class Reject(msgspec.Struct, frozen=True, tag=True):
+    """Refuse a request that never waited."""
+
+    request_id: int
+    reason: Reason
+    detail: str = ""
+    retry_after_s: float | None = None
+    quota: Quota | None = None
+
+
+class Evict(msgspec.Struct, frozen=True, tag=True):
+    """Refuse a request that had been queued or tried, and got no answer that can be passed on."""
+
+    request_id: int
+    reason: Reason
+    detail: str = ""
+    retry_after_s: float | None = None
+    quota: Quota | None = None
+
+
+class Truncate(msgspec.Struct, frozen=True, tag=True):
+    """End an answer under way, well-formed at an event boundary, and stop the engine.
+
+    The driver still owes `Finished`, with what was produced.
+    """
+
+    request_id: int
+    attempt: int
+    reason: Reason
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Stop an attempt that has produced nothing for the client. Ends its hold; nothing is owed."""
+
+    request_id: int
+    attempt: int
+
+
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Ask a replica for its health and answer with `Probed`."""
+
+    replica: str
+
+
+Command = Dispatch | Reject | Evict | Truncate | Abort | Probe

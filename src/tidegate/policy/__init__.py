@@ -1,0 +1,1 @@
+"""What do we decide? One file per mechanism, independent of each other; only the governor composes them."""

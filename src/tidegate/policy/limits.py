@@ -1,0 +1,264 @@
+"""Rate limits: may this request spend now, and if not, when?
+
+Token buckets, metered in LLM tokens because GPU cost scales with tokens. What a request will cost is
+unknown when it arrives, so its charge is *reserved* at arrival, *extended* as the stream outgrows
+the reservation, and *settled* once at what was really used. Over several scopes (global, tenant, key,
+pool, tenant x pool) a charge takes all or nothing.
+
+Promises, per bucket and for any trailing window of `w` seconds: a `hard` limit admits at most
+`rate x w + burst` credits; a `learned` limit overshoots that by at most what was unreserved in flight,
+and the overshoot is debt that is repaid before anything new is admitted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import ceil, inf
+
+import msgspec
+
+from tidegate.core.messages import Quota
+from tidegate.core.reasons import Reason
+from tidegate.core.request import Usage
+
+MINUTE_S = 60.0
+
+
+class Metering(StrEnum):
+    """How much of an unknown cost is reserved at arrival."""
+
+    LEARNED = "learned"
+    """The prompt's estimate and a learned quantile of the output; the rest becomes debt."""
+    HARD = "hard"
+    """The upper bound of both: never overshot, and fewer requests run side by side."""
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits of one scope. Absent means unlimited."""
+
+    requests_per_minute: float | None = None
+    tokens_per_minute: float | None = None
+    burst_s: float = MINUTE_S
+    """Depth of both buckets, in seconds of their rate."""
+    max_in_flight: int | None = None
+    """Requests admitted and not yet ended, waiting ones included."""
+    metering: Metering = Metering.LEARNED
+
+
+class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Credits per LLM token. The default counts every token once, as the engines' own usage does."""
+
+    input: float = 1.0
+    cached_input: float = 1.0
+    output: float = 1.0
+
+    def of(self, usage: Usage) -> float:
+        """Credits for a usage."""
+        cached = min(usage.cached_tokens, usage.prompt_tokens)
+        fresh = usage.prompt_tokens - cached
+        return fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+    """Credits that a request may cost, from the surest to the most that it can."""
+
+    certain: float
+    """Lower bound: no tokeniser could make it less."""
+    likely: float
+    """What a learned scope reserves."""
+    bound: float
+    """What a hard scope reserves; may be inf where nothing bounds the output."""
+
+
+@dataclass(slots=True)
+class Bucket:
+    """A token bucket kept as one instant, the generic cell rate algorithm.
+
+    Refill is continuous: no window edges, and a poll between two refills throws nothing away.
+    Source: ITU-T I.371, virtual scheduling algorithm.
+    """
+
+    rate_per_s: float
+    burst: float  # credits
+    full_at: float = 0.0  # when the bucket is full again; past means full now
+
+    def wait_s(self, now: float, cost: float) -> float:
+        """Seconds until `cost` credits fit; 0 now, inf never."""
+        if cost > self.burst:
+            return inf
+        wait_s = max(self.full_at, now) - now + (cost - self.burst) / self.rate_per_s
+        # A remainder below a nanosecond is rounding of our own arithmetic, not a debt.
+        return wait_s if wait_s > 1e-9 else 0.0
+
+    def take(self, now: float, cost: float) -> None:
+        """Take `cost` credits whether they are there or not; what is not there becomes debt."""
+        self.full_at = max(self.full_at, now) + cost / self.rate_per_s
+
+    def give_back(self, cost: float) -> None:
+        """Return credits taken before. The bucket never holds more than its burst."""
+        self.full_at -= cost / self.rate_per_s
+
+    def available(self, now: float) -> float:
+        """Credits there now; negative is debt."""
+        return self.burst - max(self.full_at - now, 0.0) * self.rate_per_s
+
+
+@dataclass(slots=True)
+class Scope:
+    """One place where limits apply, such as a tenant: its buckets and how many requests it has open."""
+
+    name: str
+    settings: LimitSettings
+    requests: Bucket | None = None
+    tokens: Bucket | None = None
+    in_flight: int = 0
+
+    @classmethod
+    def of(cls, name: str, settings: LimitSettings) -> Scope:
+        """A scope with full buckets."""
+        return cls(
+            name=name,
+            settings=settings,
+            requests=_bucket(settings.requests_per_minute, settings.burst_s),
+            tokens=_bucket(settings.tokens_per_minute, settings.burst_s),
+        )
+
+    def reservation(self, estimate: Estimate) -> float:
+        """Credits to reserve here. More than the burst could never be admitted: the rest becomes debt.
+
+        A hard scope has no debt to fall back on, so there the bound stands as it is.
+        """
+        if self.settings.metering is Metering.HARD:
+            return estimate.bound
+        return min(estimate.likely, self.tokens.burst) if self.tokens else estimate.likely
+
+
+def _bucket(per_minute: float | None, burst_s: float) -> Bucket | None:
+    if per_minute is None:
+        return None
+    rate_per_s = per_minute / MINUTE_S
+    return Bucket(rate_per_s=rate_per_s, burst=max(rate_per_s * burst_s, 1.0))
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """Why a charge was not taken: the scope that is tightest, and the wait it needs (inf: never)."""
+
+    reason: Reason
+    scope: str
+    retry_after_s: float
+    detail: str
+
+
+@dataclass(slots=True)
+class Charge:
+    """What one logical request has reserved in each of its scopes; retries and hedges share it."""
+
+    scopes: tuple[Scope, ...]
+    reserved: list[float]
+    settled: bool = False
+
+    def extend(self, now: float, credits: float) -> None:
+        """The request has already cost `credits`: reserve the difference where less was reserved."""
+        for index, scope in enumerate(self.scopes):
+            more = credits - self.reserved[index]
+            if more > 0 and scope.tokens is not None:
+                scope.tokens.take(now, more)
+                self.reserved[index] = credits
+
+    def settle(self, now: float, credits: float) -> None:
+        """The request cost `credits` in all. Every ending calls this exactly once."""
+        assert not self.settled, "a charge is settled once"
+        self.settled = True
+        for scope, reserved in zip(self.scopes, self.reserved, strict=True):
+            scope.in_flight -= 1
+            if scope.tokens is None:
+                continue
+            if credits > reserved:
+                scope.tokens.take(now, credits - reserved)
+            else:
+                scope.tokens.give_back(reserved - credits)
+
+
+def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge | Denial:
+    """Take one request and its reservation in every scope, or nothing in any."""
+    worst: Denial | None = None
+    reserved = []
+    for scope in scopes:
+        reservation = scope.reservation(estimate)
+        reserved.append(reservation)
+        denial = _denial(now, scope, estimate, reservation)
+        if denial is not None and (worst is None or denial.retry_after_s > worst.retry_after_s):
+            worst = denial
+    if worst is not None:
+        return worst
+    for scope, reservation in zip(scopes, reserved, strict=True):
+        scope.in_flight += 1
+        if scope.requests is not None:
+            scope.requests.take(now, 1)
+        if scope.tokens is not None:
+            scope.tokens.take(now, reservation)
+    return Charge(scopes=scopes, reserved=reserved)
+
+
+def _denial(now: float, scope: Scope, estimate: Estimate, reservation: float) -> Denial | None:
+    settings = scope.settings
+    if scope.tokens is not None:
+        wait_s = scope.tokens.wait_s(now, reservation)
+        if wait_s == inf or estimate.certain > scope.tokens.burst:
+            return _never_fits(scope, max(estimate.certain, reservation))
+        if wait_s > 0:
+            return Denial(
+                Reason.TOKEN_QUOTA,
+                scope.name,
+                wait_s,
+                f"{scope.name} may spend {settings.tokens_per_minute:g} tokens a minute and this request "
+                f"needs {ceil(reservation)}; they are there in {wait_s:.1f} s",
+            )
+    if scope.requests is not None:
+        wait_s = scope.requests.wait_s(now, 1)
+        if wait_s > 0:
+            return Denial(
+                Reason.REQUEST_QUOTA,
+                scope.name,
+                wait_s,
+                f"{scope.name} may send {settings.requests_per_minute:g} requests a minute; "
+                f"the next fits in {wait_s:.1f} s",
+            )
+    if settings.max_in_flight is not None and scope.in_flight >= settings.max_in_flight:
+        return Denial(
+            Reason.CONCURRENCY_QUOTA,
+            scope.name,
+            1.0,
+            f"{scope.name} may have {settings.max_in_flight} requests in flight, and has",
+        )
+    return None
+
+
+def _never_fits(scope: Scope, cost: float) -> Denial:
+    assert scope.tokens is not None
+    needs = "an unbounded number of" if cost == inf else str(ceil(cost))
+    return Denial(
+        Reason.NEVER_FITS,
+        scope.name,
+        inf,
+        f"this request needs {needs} tokens and {scope.name} may never hold more than "
+        f"{scope.tokens.burst:.0f} at once; send a shorter prompt or a smaller max_tokens",
+    )
+
+
+def quota(now: float, scopes: tuple[Scope, ...]) -> Quota | None:
+    """What is left in the tightest request bucket and the tightest token bucket; None without limits."""
+    requests = _tightest(now, [scope.requests for scope in scopes if scope.requests])
+    tokens = _tightest(now, [scope.tokens for scope in scopes if scope.tokens])
+    if requests is None and tokens is None:
+        return None
+    return Quota(*(requests or (None, None, None)), *(tokens or (None, None, None)))
+
+
+def _tightest(now: float, buckets: list[Bucket]) -> tuple[int, int, float] | None:
+    if not buckets:
+        return None
+    bucket = buckets[0] if len(buckets) == 1 else min(buckets, key=lambda each: each.available(now))
+    remaining = max(0, int(bucket.available(now) + 1e-6))
+    return int(bucket.burst), remaining, max(bucket.full_at - now, 0.0)

@@ -1,0 +1,333 @@
+"""Queue of one pool: who waits, who goes next, and who must leave when there is no room?
+
+Bounded in requests, tokens and bytes; a class bounds its age too. Between classes: strict priority,
+except that a class which has not had its guaranteed share goes first. Between the tenants of a class:
+start-time fair queueing by tokens. Within a tenant: earliest deadline, then arrival.
+
+Start-time fair queueing: an item of cost c begins at S = max(V, F of its flow), where V is the start of
+what was last dispatched; the flow then finishes at F = S + c / weight; the smallest start goes next. A
+flow that was idle starts at V: it earns no credit for having been away, and what it still owes (F > V)
+stays owed. Costs are estimates at dispatch and are corrected when the truth is known.
+
+Source: Goyal, Vin and Cheng, "Start-time fair queueing" (SIGCOMM 1996); tokens as the unit of service
+for LLMs: Sheng et al., "Fairness in serving large language models" (OSDI 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
+
+import msgspec
+
+
+class ClassSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A priority class. The order of classes in the configuration is their priority, highest first."""
+
+    guaranteed_share: float = 0.05
+    """Share of dispatched tokens, 0..1, that waiting work of this class gets whatever waits above it."""
+    guaranteed_places: int = 0
+    """Queued requests of this class that are never displaced by others."""
+    max_wait_s: float = 30.0
+    protected: bool = False
+    """Never degraded or shed."""
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds of a pool's queue over all classes."""
+
+    max_requests: int = 1_000
+    max_tokens: float = 8_000_000
+    max_bytes: int = 256 * 2**20
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A queued request, as little of it as the queue needs. `item` is its owner's."""
+
+    item: object
+    seq: int
+    cost: float  # tokens
+    body_bytes: int
+    deadline_at: float
+    flow: Flow
+    queued: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Flow:
+    """One tenant's requests in one class, and how far its service has come in virtual time."""
+
+    tenant: str
+    lane: Lane
+    weight: float = 1.0
+    finish: float = 0.0  # virtual time at which its service so far is paid for
+    entries: dict[int, Waiting] = field(default_factory=dict)  # by seq: oldest first, newest last
+    order: list[tuple[float, int, Waiting]] = field(default_factory=list)  # by deadline; may hold the gone
+    tokens: float = 0.0
+    start: float = inf  # virtual start of its head while it has one
+
+    def head(self) -> Waiting:
+        """The request of this flow that goes next."""
+        while not self.order[0][2].queued:
+            heappop(self.order)
+        return self.order[0][2]
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """One class: its flows, its virtual clock and its guaranteed share."""
+
+    name: str
+    rank: int  # 0 is the highest priority
+    settings: ClassSettings
+    flows: dict[str, Flow] = field(default_factory=dict)
+    backlog: list[tuple[float, int, Flow]] = field(default_factory=list)  # by start; may hold the outdated
+    requests: int = 0
+    tokens: float = 0.0
+    clock: float = 0.0  # V
+    credit: float = 0.0  # tokens that its guarantee is owed
+
+    def next_flow(self) -> Flow:
+        """The flow with the smallest virtual start."""
+        while True:
+            start, _, flow = self.backlog[0]
+            if flow.entries and flow.start == start:
+                return flow
+            heappop(self.backlog)
+
+
+@dataclass(slots=True)
+class Queue:
+    """Everything that waits for one pool."""
+
+    settings: QueueSettings
+    lanes: list[Lane]  # by rank
+    requests: int = 0
+    tokens: float = 0.0
+    body_bytes: int = 0
+    _seq: int = 0
+
+    @classmethod
+    def of(cls, settings: QueueSettings, classes: dict[str, ClassSettings]) -> Queue:
+        """An empty queue with one lane a class."""
+        lanes = [Lane(name, rank, each) for rank, (name, each) in enumerate(classes.items())]
+        return cls(settings=settings, lanes=lanes)
+
+    def flow(self, rank: int, tenant: str, weight: float) -> Flow:
+        """The flow of a tenant in the class of that rank."""
+        lane = self.lanes[rank]
+        flow = lane.flows.get(tenant)
+        if flow is None:
+            flow = lane.flows[tenant] = Flow(tenant, lane, weight)
+        return flow
+
+    # -- coming and going -------------------------------------------------------------------------
+
+    def push(self, item: object, flow: Flow, cost: float, body_bytes: int, deadline_at: float) -> Waiting:
+        """Let a request wait. The caller has made room."""
+        self._seq += 1
+        entry = Waiting(item, self._seq, cost, body_bytes, deadline_at, flow)
+        self._enter(entry)
+        return entry
+
+    def push_back(self, entry: Waiting) -> None:
+        """Let a request that had been dispatched wait again, at its old place in its flow."""
+        self._enter(entry)
+
+    def remove(self, entry: Waiting) -> None:
+        """Take a waiting request out, whatever the reason but dispatch."""
+        self._leave(entry)
+        flow = entry.flow
+        if len(flow.order) > 32 and len(flow.order) > 2 * len(flow.entries):
+            flow.order = [triple for triple in flow.order if triple[2].queued]
+            heapify(flow.order)
+
+    def take(self, entry: Waiting) -> None:
+        """Dispatch a waiting request: charge its flow and keep every class's guarantee."""
+        flow, lane, cost = entry.flow, entry.flow.lane, entry.cost
+        lane.clock = max(lane.clock, flow.start)
+        flow.finish = flow.start + cost / flow.weight
+        self._leave(entry)
+        if flow.entries:
+            self._rank(flow)
+        lane.credit = max(0.0, lane.credit - cost)
+        if self.requests:
+            self._accrue(lane, cost)
+
+    def correct(self, flow: Flow, more: float) -> None:
+        """What a flow was charged for turned out to cost `more` tokens (negative: fewer)."""
+        flow.finish = max(0.0, flow.finish + more / flow.weight)
+        if flow.entries:
+            self._rank(flow)
+
+    # -- who goes next ----------------------------------------------------------------------------
+
+    def head(self) -> Waiting | None:
+        """The request that goes next; None when nothing waits."""
+        if not self.requests:
+            return None
+        first = owed = None
+        for lane in self.lanes:
+            if not lane.requests:
+                continue
+            first = first or lane
+            if lane.credit > 0 and lane.credit >= lane.next_flow().head().cost:
+                owed = lane
+                break
+        lane_next = owed or first
+        assert lane_next is not None
+        return lane_next.next_flow().head()
+
+    def ahead_of(self, rank: int) -> float:
+        """Tokens that wait in classes of this rank or a higher priority."""
+        return sum(lane.tokens for lane in self.lanes[: rank + 1])
+
+    # -- who must leave ---------------------------------------------------------------------------
+
+    def fits(self, cost: float, body_bytes: int) -> bool:
+        """Whether one more request is within every bound. An empty queue takes any one."""
+        settings = self.settings
+        return not self.requests or (
+            self.requests < settings.max_requests
+            and self.tokens + cost <= settings.max_tokens
+            and self.body_bytes + body_bytes <= settings.max_bytes
+        )
+
+    def make_room(self, newcomer: Flow, cost: float, body_bytes: int) -> list[Waiting] | None:
+        """Whom to displace so that the newcomer fits; None if it may not displace enough.
+
+        Lower classes first; then, in the newcomer's own class, whoever is furthest above its share
+        loses its newest, while it stays above what the newcomer's tenant would hold. Nothing is
+        removed here: the caller does that once it has decided.
+        """
+        victims: list[Waiting] = []
+        freed = _Freed()
+        for entry in self._displaceable(newcomer, cost):
+            if self._fits_after(freed, cost, body_bytes):
+                break
+            victims.append(entry)
+            freed.add(entry)
+        return victims if self._fits_after(freed, cost, body_bytes) else None
+
+    def _displaceable(self, newcomer: Flow, cost: float) -> Iterator[Waiting]:
+        own = newcomer.lane
+        for lane in reversed(self.lanes[own.rank + 1 :]):
+            if not lane.settings.protected:
+                yield from _newest_of_the_largest(lane, lane.requests - lane.settings.guaranteed_places, 0.0)
+        share = (newcomer.tokens + cost) / newcomer.weight
+        yield from _newest_of_the_largest(own, own.requests, share)
+
+    def _fits_after(self, freed: _Freed, cost: float, body_bytes: int) -> bool:
+        settings = self.settings
+        return (
+            self.requests - freed.requests < settings.max_requests
+            and self.tokens - freed.tokens + cost <= settings.max_tokens
+            and self.body_bytes - freed.body_bytes + body_bytes <= settings.max_bytes
+        )
+
+    # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _enter(self, entry: Waiting) -> None:
+        flow = entry.flow
+        lane = flow.lane
+        entry.queued = True
+        idle = not flow.entries
+        flow.entries[entry.seq] = entry
+        heappush(flow.order, (entry.deadline_at, entry.seq, entry))
+        if idle:
+            self._rank(flow)
+        flow.tokens += entry.cost
+        lane.requests += 1
+        lane.tokens += entry.cost
+        self.requests += 1
+        self.tokens += entry.cost
+        self.body_bytes += entry.body_bytes
+
+    def _leave(self, entry: Waiting) -> None:
+        flow = entry.flow
+        lane = flow.lane
+        entry.queued = False
+        del flow.entries[entry.seq]
+        if not flow.entries:
+            flow.order.clear()
+            flow.start = inf
+            flow.tokens = 0.0
+        else:
+            flow.tokens -= entry.cost
+        lane.requests -= 1
+        lane.tokens = lane.tokens - entry.cost if lane.requests else 0.0
+        self.requests -= 1
+        self.tokens = self.tokens - entry.cost if self.requests else 0.0
+        self.body_bytes -= entry.body_bytes
+
+    def _rank(self, flow: Flow) -> None:
+        lane = flow.lane
+        flow.start = max(lane.clock, flow.finish)
+        heappush(lane.backlog, (flow.start, flow.head().seq, flow))
+        if len(lane.backlog) > 64 and len(lane.backlog) > 4 * len(lane.flows):
+            lane.backlog = [triple for triple in lane.backlog if triple[2].start == triple[0]]
+            heapify(lane.backlog)
+
+    def _accrue(self, served: Lane, cost: float) -> None:
+        """Every waiting class earns its share of what another one was just given."""
+        for lane in self.lanes:
+            if lane.requests and lane is not served:
+                lane.credit = min(
+                    lane.credit + cost * lane.settings.guaranteed_share, self.settings.max_tokens
+                )
+            elif not lane.requests:
+                lane.credit = 0.0  # a guarantee is for those who wait, not savings for later
+
+    def check(self) -> None:
+        """Assert that the counts are those of the entries."""
+        entries = [e for lane in self.lanes for f in lane.flows.values() for e in f.entries.values()]
+        assert self.requests == len(entries) == sum(lane.requests for lane in self.lanes)
+        assert all(entry.queued for entry in entries)
+        assert self.body_bytes == sum(entry.body_bytes for entry in entries)
+        tokens = sum(entry.cost for entry in entries)
+        assert abs(self.tokens - tokens) <= 1e-6 * max(1.0, tokens)
+        for lane in self.lanes:
+            waiting = [flow for flow in lane.flows.values() if flow.entries]
+            assert all(flow.start >= 0 for flow in waiting)
+            if waiting:
+                assert lane.next_flow().start == min(flow.start for flow in waiting)
+
+
+@dataclass(slots=True)
+class _Freed:
+    requests: int = 0
+    tokens: float = 0.0
+    body_bytes: int = 0
+
+    def add(self, entry: Waiting) -> None:
+        self.requests += 1
+        self.tokens += entry.cost
+        self.body_bytes += entry.body_bytes
+
+
+def _newest_of_the_largest(lane: Lane, at_most: int, share: float) -> Iterator[Waiting]:
+    """Entries of a lane, each the newest of whichever flow holds most tokens per weight at that moment.
+
+    Ends after `at_most`, or when the largest flow without its newest would fall below `share`.
+    """
+    heap = [
+        (-flow.tokens / flow.weight, seq, flow)
+        for seq, flow in enumerate(lane.flows.values())
+        if flow.entries
+    ]
+    heapify(heap)
+    newest = {flow.tenant: reversed(flow.entries.values()) for _, _, flow in heap}
+    while heap and at_most > 0:
+        held, seq, flow = heappop(heap)
+        entry = next(newest[flow.tenant], None)
+        if entry is None:
+            continue
+        left = -held - entry.cost / flow.weight
+        if left < share:
+            return
+        yield entry
+        at_most -= 1
+        heappush(heap, (-left, seq, flow))

@@ -1,0 +1,243 @@
+"""A replica as the gateway sees it: what does it hold, and may it be given more?
+
+A replica takes work while it is below its gate: concurrency, KV tokens (prompt plus reserved output of
+all that it holds) and prefill tokens still to be computed. What it is believed to hold is what was sent
+from here, counted at the moment of choice, plus what its last scrape showed beyond that. Everything above
+the gate waits in our queue, where it can still be reordered, moved or cancelled.
+
+Whether it is in the set at all: not drained, not found dead by probes (`fall` bad ones in a row; `rise`
+good ones bring it back), and admitted by its breaker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+
+import msgspec
+
+from tidegate.core.messages import ReplicaSeen
+from tidegate.policy.breakers import Breaker, BreakerSettings
+
+
+class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much a replica is given at once. None: what the engine tells, else unlimited."""
+
+    max_concurrency: int | None = None
+    """Requests at a time; an engine's batch limit plus a small look-ahead."""
+    kv_tokens: int | None = None
+    """KV cache, in tokens."""
+    max_prefill_tokens: int | None = None
+    """Prompt tokens sent whose first output token has not come back."""
+
+
+DEFAULT_CONCURRENCY = 256
+"""vLLM's default `max_num_seqs`; an engine that tells its slots overrides it."""
+
+
+class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Active probes. Source of rise and fall: HAProxy's defaults (2, 3; its interval is 2 s)."""
+
+    interval_s: float = 2.0
+    rise: int = 2
+    fall: int = 3
+    max_ejected_share: float = 0.5
+    """Breakers may be open on at most this share of a pool, 0..1, though always on one."""
+    slow_start_s: float = 0.0
+    """A replica that comes (back) into the set grows from a tenth of its gate to all of it."""
+    stale_after_s: float = 10.0
+    """A scrape older than this no longer counts."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """What one attempt occupies on a replica, from its dispatch to its end."""
+
+    replica: Replica
+    kv_tokens: float
+    prefill_tokens: float
+    trial: int
+    dispatched_at: float
+    released: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Replica:
+    """One model server of a pool."""
+
+    name: str
+    gate: GateSettings
+    health: HealthSettings
+    breaker: Breaker
+    weight: float = 1.0
+    index: int = 0  # place in its pool, the last tie-break
+
+    in_flight: int = 0
+    kv_held: float = 0.0  # tokens
+    prefill_held: float = 0.0  # tokens
+    draining: bool = False
+    removed: bool = False
+    up: bool = True
+    since: float = -inf  # in the set since
+    closed_until: float = -inf  # its own back-pressure: give it nothing new before
+    busy_in_a_row: int = 0
+
+    kv_capacity: float = inf
+    slots: float = inf
+    others: float = 0.0  # requests on it that are not ours, at the last scrape
+    kv_others: float = 0.0
+    seen_at: float = -inf
+    _good: int = 0
+    _bad: int = 0
+    probing: bool = False
+    next_probe_at: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        gate: GateSettings,
+        health: HealthSettings,
+        breaker: BreakerSettings,
+        weight: float = 1.0,
+    ) -> Replica:
+        """A replica that is believed up until probes say otherwise."""
+        return cls(name=name, gate=gate, health=health, breaker=Breaker(breaker), weight=weight)
+
+    # -- the set ----------------------------------------------------------------------------------
+
+    def in_set(self, now: float) -> bool:
+        """Whether routing may consider it at all."""
+        return (
+            self.up
+            and not self.draining
+            and not self.removed
+            and now >= self.closed_until
+            and self.breaker.admits(now)
+        )
+
+    def back_in_set_at(self, now: float) -> float:
+        """The earliest instant at which it may be in the set again by itself; inf if only events do that."""
+        if self.draining or self.removed:
+            return inf
+        if not self.up:
+            return max(now, self.next_probe_at)
+        return max(
+            now, self.closed_until, self.breaker.next_wakeup() if self.breaker.next_wakeup() < inf else now
+        )
+
+    def on_probe(self, now: float, ok: bool) -> bool:
+        """Count a probe; True if that changed `up`. One bad probe in a row of good ones changes nothing."""
+        self.probing = False
+        self._good, self._bad = (self._good + 1, 0) if ok else (0, self._bad + 1)
+        if self.up and self._bad >= self.health.fall:
+            self.up = False
+            return True
+        if not self.up and self._good >= self.health.rise:
+            self.up = True
+            self.since = now
+            return True
+        return False
+
+    # -- the gate ---------------------------------------------------------------------------------
+
+    @property
+    def concurrency_limit(self) -> float:
+        """Requests that it may hold at once, before slow start."""
+        if self.gate.max_concurrency is not None:
+            return self.gate.max_concurrency
+        return self.slots if self.slots < inf else DEFAULT_CONCURRENCY
+
+    @property
+    def kv_limit(self) -> float:
+        """KV tokens that it may hold at once."""
+        return self.gate.kv_tokens if self.gate.kv_tokens is not None else self.kv_capacity
+
+    def could_ever_fit(self, kv_tokens: float) -> bool:
+        """Whether a request of that size fits when nothing else is there."""
+        return kv_tokens <= self.kv_limit
+
+    def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
+        """Whether it may be given one more request now. An idle replica may always be given one."""
+        fresh = now - self.seen_at <= self.health.stale_after_s
+        running = self.in_flight + (self.others if fresh else 0.0)
+        if running == 0:
+            return True
+        limit = self.concurrency_limit
+        if self.health.slow_start_s > 0:
+            limit = max(1.0, limit * self._started(now))
+        if running >= limit:
+            return False
+        kv_held = self.kv_held + (self.kv_others if fresh else 0.0)
+        if kv_held + kv_tokens > self.kv_limit:
+            return False
+        cap = self.gate.max_prefill_tokens
+        return cap is None or self.prefill_held == 0 or self.prefill_held + prefill_tokens <= cap
+
+    def _started(self, now: float) -> float:
+        return min(1.0, max(0.1, (now - self.since) / self.health.slow_start_s))
+
+    # -- holds ------------------------------------------------------------------------------------
+
+    def hold(self, now: float, kv_tokens: float, prefill_tokens: float) -> Hold:
+        """Count one attempt as sent."""
+        self.in_flight += 1
+        self.kv_held += kv_tokens
+        self.prefill_held += prefill_tokens
+        return Hold(self, kv_tokens, prefill_tokens, self.breaker.on_dispatch(), now)
+
+    def on_first_token(self, hold: Hold) -> None:
+        """Its prompt has been computed."""
+        self.prefill_held -= hold.prefill_tokens
+        hold.prefill_tokens = 0.0
+
+    def grow(self, hold: Hold, kv_tokens: float) -> None:
+        """It turned out to hold more KV than was reserved."""
+        if kv_tokens > hold.kv_tokens:
+            self.kv_held += kv_tokens - hold.kv_tokens
+            hold.kv_tokens = kv_tokens
+
+    def release(self, hold: Hold) -> None:
+        """The attempt is over. Exactly once."""
+        assert not hold.released, "a hold is released once"
+        hold.released = True
+        self.in_flight -= 1
+        if self.in_flight:
+            self.kv_held -= hold.kv_tokens
+            self.prefill_held -= hold.prefill_tokens
+        else:
+            self.kv_held = self.prefill_held = 0.0  # leaves no rounding behind
+
+    # -- what it says of itself -------------------------------------------------------------------
+
+    def on_seen(self, now: float, seen: ReplicaSeen) -> None:
+        """A scrape: learn its size, and what it holds beyond what we sent."""
+        self.seen_at = now
+        if seen.slots is not None:
+            self.slots = seen.slots
+        if seen.kv_capacity_tokens is not None:
+            self.kv_capacity = seen.kv_capacity_tokens
+        if seen.running is not None:
+            self.others = max(0.0, seen.running + (seen.waiting or 0) - self.in_flight)
+        if seen.kv_used_ratio is not None and self.kv_limit < inf:
+            # Reserved output is in `kv_held` before it is in the engine's cache: only an excess is others'.
+            self.kv_others = (
+                max(0.0, seen.kv_used_ratio * self.kv_limit - self.kv_held) if self.others else 0.0
+            )
+
+    def on_busy(self, now: float, retry_after_s: float | None) -> None:
+        """It said 429 or 503: close its gate for as long as it asked, longer each time in a row.
+
+        A replica that refuses at once looks least loaded; without this pause it would draw all traffic.
+        """
+        self.busy_in_a_row = min(self.busy_in_a_row + 1, 8)
+        pause_s = retry_after_s if retry_after_s is not None else 0.25 * 2 ** (self.busy_in_a_row - 1)
+        self.closed_until = max(self.closed_until, now + min(max(pause_s, 0.05), 30.0))
+
+    def on_success(self, now: float, trial: int) -> None:
+        """It answered below 500."""
+        self.busy_in_a_row = 0
+        was_open = not self.breaker.admits(now)
+        self.breaker.on_success(now, trial)
+        if was_open and self.breaker.admits(now):
+            self.since = now

@@ -1,0 +1,54 @@
+"""Retry budget: may one more attempt be made, or would retries make a bad minute worse?
+
+Retries may be at most a share of the requests of the last seconds, plus a floor so that a quiet
+service can retry at all. A retry spends when it is decided, so those that wait are counted too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp
+
+import msgspec
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Retries happen only before the first byte reached the client, and on another replica."""
+
+    max_attempts: int = 3
+    budget_ratio: float = 0.2
+    """Retries per request over the window. Source: Finagle's and Linkerd's default."""
+    floor: float = 3.0
+    """Retries that are always allowed per window. Source: Envoy's retry budget, minimum concurrency 3."""
+    window_s: float = 10.0
+
+
+@dataclass(slots=True)
+class RetryBudget:
+    """Requests and retries of the window, kept as two exponentially decayed counts."""
+
+    settings: RetrySettings
+    _requests: float = 0.0
+    _retries: float = 0.0
+    _seen_at: float = 0.0
+
+    def on_request(self, now: float) -> None:
+        """A first attempt was dispatched."""
+        self._decay(now)
+        self._requests += 1
+
+    def spend(self, now: float) -> bool:
+        """Count one retry if the budget allows it."""
+        self._decay(now)
+        allowed = self._retries + 1 <= self.settings.floor + self.settings.budget_ratio * self._requests
+        if allowed:
+            self._retries += 1
+        return allowed
+
+    def _decay(self, now: float) -> None:
+        elapsed_s = now - self._seen_at
+        if elapsed_s > 0:
+            kept = exp(-elapsed_s / self.settings.window_s)
+            self._requests *= kept
+            self._retries *= kept
+            self._seen_at = now

@@ -1,0 +1,163 @@
+"""Routing: which of the replicas that have room gets this request?
+
+Each policy answers from the candidates (in the set, below their gate) and their load at this moment;
+the governor counts the choice before anything else is decided, so that a burst cannot all land on
+one replica. Ties are broken by the dice, never by registration order.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import blake2b
+from math import ceil
+from random import Random
+from typing import Protocol, TypeVar
+
+import msgspec
+
+
+class RoutingPolicy(StrEnum):
+    """How a pool spreads its requests."""
+
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    POWER_OF_TWO = "power_of_two"
+    LEAST_REQUESTS = "least_requests"
+    LEAST_TOKENS = "least_tokens"
+    CONSISTENT_HASH = "consistent_hash"
+
+
+class RoutingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy of a pool and its constants."""
+
+    policy: RoutingPolicy = RoutingPolicy.LEAST_TOKENS
+    load_factor: float = 1.25
+    """consistent_hash: no replica above this times its share of the load. HAProxy advises 1.25 to 2."""
+    virtual_nodes: int = 160
+    """consistent_hash: points on the ring per replica. Source: Ketama's 160."""
+
+
+class Loaded(Protocol):
+    """What routing may know of a replica."""
+
+    name: str
+    weight: float
+    in_flight: int
+    kv_held: float
+
+
+R = TypeVar("R", bound=Loaded)
+
+
+@dataclass(slots=True)
+class Router:
+    """One pool's policy and the little that it remembers."""
+
+    settings: RoutingSettings
+    _turn: dict[str, float] = field(default_factory=dict)  # round robin: service had, per weight
+    _level: float = 0.0
+    _ring: Ring = field(default_factory=lambda: Ring((), ()))
+
+    def pick(self, candidates: Sequence[R], everyone: Sequence[R], affinity: int | None, rng: Random) -> R:
+        """One of `candidates` (non-empty, a part of `everyone`) for a request with that affinity hash."""
+        if len(candidates) == 1 and self.settings.policy is not RoutingPolicy.ROUND_ROBIN:
+            return candidates[0]
+        match self.settings.policy:
+            case RoutingPolicy.LEAST_TOKENS:
+                return _least(candidates, _tokens_load, rng)
+            case RoutingPolicy.LEAST_REQUESTS:
+                return _least(candidates, _requests_load, rng)
+            case RoutingPolicy.POWER_OF_TWO:
+                pair = rng.sample(range(len(candidates)), 2)
+                return _least([candidates[i] for i in pair], _requests_load, rng)
+            case RoutingPolicy.RANDOM:
+                return rng.choices(candidates, [each.weight for each in candidates])[0]
+            case RoutingPolicy.ROUND_ROBIN:
+                return self._next_in_turn(candidates)
+            case RoutingPolicy.CONSISTENT_HASH:
+                if affinity is None:
+                    return _least(candidates, _requests_load, rng)
+                return self._nearest(candidates, everyone, affinity)
+
+    def _next_in_turn(self, candidates: Sequence[R]) -> R:
+        """Weighted round robin: whoever has had least service per weight.
+
+        Nobody is served for having been away: who comes (back) starts at the level of the last choice.
+        """
+        turn, level = self._turn, self._level
+        chosen = min(candidates, key=lambda each: max(turn.get(each.name, 0.0), level))
+        self._level = max(turn.get(chosen.name, 0.0), level)
+        turn[chosen.name] = self._level + 1.0 / chosen.weight
+        return chosen
+
+    def _nearest(self, candidates: Sequence[R], everyone: Sequence[R], affinity: int) -> R:
+        """Walk the ring from the key to the first replica that is not above its bounded load.
+
+        Source: Mirrokni, Thorup and Zadimoghaddam, "Consistent hashing with bounded loads" (2018).
+        """
+        names = tuple(each.name for each in everyone)
+        if self._ring.names != names:
+            self._ring = Ring.of(names, self.settings.virtual_nodes)
+        by_name = {each.name: each for each in candidates}
+        weights = sum(each.weight for each in candidates)
+        in_flight = sum(each.in_flight for each in candidates) + 1
+        for name in self._ring.walk(affinity):
+            replica = by_name.get(name)
+            if replica is None:
+                continue
+            bound = ceil(self.settings.load_factor * in_flight * replica.weight / weights)
+            if replica.in_flight + 1 <= bound:
+                return replica
+        # Bounds sum to more than the load, so some replica is below its own: not reached.
+        return min(candidates, key=_requests_load)
+
+
+def _requests_load(replica: Loaded) -> float:
+    return replica.in_flight / replica.weight
+
+
+def _tokens_load(replica: Loaded) -> float:
+    return replica.kv_held / replica.weight
+
+
+def _least(candidates: Sequence[R], load: Callable[[Loaded], float], rng: Random) -> R:
+    best = [candidates[0]]
+    lowest = load(best[0])
+    for replica in candidates[1:]:
+        each = load(replica)
+        if each < lowest:
+            best, lowest = [replica], each
+        elif each == lowest:
+            best.append(replica)
+    return best[0] if len(best) == 1 else best[int(rng.random() * len(best))]
+
+
+@dataclass(slots=True, frozen=True)
+class Ring:
+    """Points on a circle of 64-bit hashes; the same names give the same ring in every process."""
+
+    names: tuple[str, ...]
+    points: tuple[tuple[int, str], ...]
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], virtual_nodes: int) -> Ring:
+        """A ring with `virtual_nodes` points for each name."""
+        points = [(_hash64(f"{name}#{i}"), name) for name in names for i in range(virtual_nodes)]
+        return cls(names, tuple(sorted(points)))
+
+    def walk(self, key: int) -> Sequence[str]:
+        """Every name once, in the order in which the circle meets them from `key` on."""
+        first = bisect_right(self.points, (key, ""))
+        met: dict[str, None] = {}
+        for _, name in self.points[first:] + self.points[:first]:
+            met[name] = None
+            if len(met) == len(self.names):
+                break
+        return list(met)
+
+
+def _hash64(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
