@@ -1,0 +1,68 @@
+# Everything happens in .venv, which follows pyproject.toml: no verb needs another one run first.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench test-engines format clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.runtime ## watch the gateway hold a rate, on simulated engines (ARGS="--help" for options)
+	@$(BIN)/tidegate demo $(ARGS)
+
+test: $(VENV)/.dev ## run the tests, a real llama.cpp among them (ARGS="tests/policy -k queue" to choose)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.dev ## everything CI checks: lint, format, types, imports, tests
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest $(ARGS)
+
+bench: $(VENV)/.dev ## measure the gateway beside its peers (ARGS="--help" for options)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+test-engines: $(VENV)/.dev ## test against real llama.cpp and real vLLM (first time: minutes and 2 GB)
+	@$(BIN)/python -m pytest tests/engines -m "engine or vllm" $(ARGS)
+
+format: $(VENV)/.dev ## put the code into the form that check wants
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean: ## remove all that these verbs made, installed engines too
+	@rm -rf $(VENV) .engines build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+venv: $(VENV)/.dev
+
+# Debian ships Python without ensurepip unless python3-venv is installed; a pip outside does as well.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'tidegate needs Python 3.11 or newer; name one: make PYTHON=python3.12' >&2; exit 1; }
+	@if $(PYTHON) -c 'import ensurepip' 2>/dev/null; then \
+	  $(PYTHON) -m venv $(VENV); \
+	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
+	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip -qq --python $(BIN)/python install pip; \
+	else \
+	  echo 'This Python can make no virtual environment yet. Run: apt-get install -y python3-venv' >&2; exit 1; \
+	fi
+	@touch $@
+
+# What the gateway needs to run, and no more, so that the demo starts soon.
+$(VENV)/.runtime: pyproject.toml $(VENV)/.created
+	@echo 'Installing tidegate into $(VENV)'
+	@$(PIP) install --editable .
+	@touch $@
+
+# Dependency groups need pip 25.1.
+$(VENV)/.dev: pyproject.toml $(VENV)/.created
+	@echo 'Installing tidegate and its development tools into $(VENV)'
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --editable . --group dev
+	@touch $(VENV)/.runtime $@
