@@ -7,6 +7,7 @@ once it is ready. At the end each must stop on SIGTERM with exit code 0 and no t
 from __future__ import annotations
 
 import json
+import re
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +44,11 @@ class GatewayProcess:
         with urllib.request.urlopen(self.admin_url + "/metrics", timeout=10) as response:
             page: str = response.read().decode()
         return page
+
+    def sample(self, name: str) -> float:
+        """One series of that page summed over its labels; 0 when it has none yet."""
+        values = re.findall(rf"^{re.escape(name)}(?:\{{.*\}})? (\S+)$", self.metrics(), re.MULTILINE)
+        return sum(float(value) for value in values)
 
 
 @contextmanager

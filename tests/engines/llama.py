@@ -1,7 +1,7 @@
 """How does a test get a real llama.cpp server?
 
-Installed once (about 30 s from nothing), started in a fraction of a second on a free port, with a
-random 0.9 M-parameter model: its text is noise, but slots, queue, prompt cache, metrics and every trap
+Installed once (10 to 30 s from nothing), started in a fraction of a second on a free port, with a random
+model of a million parameters: its text is noise, but slots, queue, prompt cache, metrics and every trap
 of its HTTP server are the real thing.
 """
 

@@ -1,6 +1,6 @@
 """How does a test get a real vLLM, on a machine without a GPU?
 
-The CPU build with a dummy-weight 0.9 M-parameter Llama: the scheduler, paged KV cache, prefix cache,
+The CPU build with a dummy-weight Llama of a million parameters: the scheduler, paged KV cache, prefix cache,
 preemption, priorities, metrics and HTTP server are vLLM's own. It takes minutes and 2 GB to install
 and about a minute to start, so one session shares one instance, and only `make test-engines` asks.
 """

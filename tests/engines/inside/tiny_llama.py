@@ -1,7 +1,7 @@
 """How do we get a model small enough for any machine, and real enough for a real engine?
 
-`python tiny_llama.py FOLDER` writes the configuration, tokenizer and chat template of a Llama with
-0.9 M parameters, as the Hugging Face libraries read them. Weights are not written: vLLM makes dummy
+`python tiny_llama.py FOLDER` writes the configuration, tokenizer and chat template of a Llama with about
+a million parameters, as the Hugging Face libraries read them. Weights are not written: vLLM makes dummy
 ones, `tiny_gguf.py` draws random ones. The tokenizer is byte-pair encoding trained in a second on the
 standard library's sources. Needs `tokenizers`; runs inside an engine's environment.
 """
