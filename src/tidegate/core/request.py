@@ -25,13 +25,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     prompt_bytes: int
     """UTF-8 bytes of prompt text; divided by the pool's learned bytes per token this estimates tokens."""
     prompt_tokens_known: int = 0
-    """Prompt tokens beside the text: token-id prompts (exact), image and audio parts (configured estimate)."""
+    """Prompt tokens beside the text: token-id prompts (exact), image and audio parts (an estimate)."""
     max_tokens: int | None = None
     """Output bound per choice as the client set it; None when it set none."""
     choices: int = 1
     """Outputs generated per prompt times prompts: `n` or `best_of`, times batch size."""
     generates: bool = True
-    """False for embeddings and rerank: no output tokens, no stream."""
+    """False for embeddings and rerank: no output tokens."""
+    streams: bool = True
+    """The answer comes as a stream, so that its first token can be seen, and it can be truncated."""
     body_bytes: int = 0
     affinity: int | None = None
     """64-bit hash of session, user or prefix, for consistent hashing; None when there is none."""

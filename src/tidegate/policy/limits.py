@@ -60,7 +60,7 @@ class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
+class Estimate(msgspec.Struct, frozen=True):
     """Credits that a request may cost, from the surest to the most that it can."""
 
     certain: float

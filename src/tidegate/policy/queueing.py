@@ -69,6 +69,10 @@ class Flow:
     tokens: float = 0.0
     start: float = inf  # virtual start of its head while it has one
 
+    def debt(self) -> float:
+        """Tokens that its class has yet to send before it is level with the class again."""
+        return max(0.0, self.finish - self.lane.clock) * self.lane.weight
+
     def head(self) -> Waiting:
         """The request of this flow that goes next."""
         while not self.order[0][2].queued:
@@ -87,6 +91,7 @@ class Lane:
     backlog: list[tuple[float, int, Flow]] = field(default_factory=list)  # by start; may hold the outdated
     requests: int = 0
     tokens: float = 0.0
+    weight: float = 0.0  # of the flows that wait
     clock: float = 0.0  # V
     credit: float = 0.0  # tokens that its guarantee is owed
 
@@ -181,9 +186,16 @@ class Queue:
         assert lane_next is not None
         return lane_next.next_flow().head()
 
-    def ahead_of(self, rank: int) -> float:
-        """Tokens that wait in classes of this rank or a higher priority."""
-        return sum(lane.tokens for lane in self.lanes[: rank + 1])
+    def ahead_of(self, flow: Flow) -> float:
+        """Tokens that go before a newcomer of that flow, if all others stay as they are.
+
+        All of the higher classes; of its own, what the others may send while its own waiting work and
+        it are served at its weight, which is never more than what waits there.
+        """
+        own = flow.lane
+        higher = sum(lane.tokens for lane in self.lanes[: own.rank])
+        weight = own.weight if flow.entries else own.weight + flow.weight
+        return higher + min(own.tokens, flow.tokens * weight / flow.weight + flow.debt())
 
     # -- who must leave ---------------------------------------------------------------------------
 
@@ -238,6 +250,7 @@ class Queue:
         flow.entries[entry.seq] = entry
         heappush(flow.order, (entry.deadline_at, entry.seq, entry))
         if idle:
+            lane.weight += flow.weight
             self._rank(flow)
         flow.tokens += entry.cost
         lane.requests += 1
@@ -255,10 +268,13 @@ class Queue:
             flow.order.clear()
             flow.start = inf
             flow.tokens = 0.0
+            lane.weight -= flow.weight
         else:
             flow.tokens -= entry.cost
         lane.requests -= 1
         lane.tokens = lane.tokens - entry.cost if lane.requests else 0.0
+        if not lane.requests:
+            lane.weight = 0.0
         self.requests -= 1
         self.tokens = self.tokens - entry.cost if self.requests else 0.0
         self.body_bytes -= entry.body_bytes

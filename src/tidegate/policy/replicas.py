@@ -6,7 +6,7 @@ from here, counted at the moment of choice, plus what its last scrape showed bey
 the gate waits in our queue, where it can still be reordered, moved or cancelled.
 
 Whether it is in the set at all: not drained, not found dead by probes (`fall` bad ones in a row; `rise`
-good ones bring it back), and admitted by its breaker.
+good ones bring it back), and not in a pause that it asked for. (Its breaker stands beside it.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from math import inf
 import msgspec
 
 from tidegate.core.messages import ReplicaSeen
-from tidegate.policy.breakers import Breaker, BreakerSettings
 
 
 class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -56,8 +55,6 @@ class Hold:
     replica: Replica
     kv_tokens: float
     prefill_tokens: float
-    trial: int
-    dispatched_at: float
     released: bool = False
 
 
@@ -68,15 +65,12 @@ class Replica:
     name: str
     gate: GateSettings
     health: HealthSettings
-    breaker: Breaker
     weight: float = 1.0
-    index: int = 0  # place in its pool, the last tie-break
 
     in_flight: int = 0
     kv_held: float = 0.0  # tokens
     prefill_held: float = 0.0  # tokens
     draining: bool = False
-    removed: bool = False
     up: bool = True
     since: float = -inf  # in the set since
     closed_until: float = -inf  # its own back-pressure: give it nothing new before
@@ -87,44 +81,19 @@ class Replica:
     others: float = 0.0  # requests on it that are not ours, at the last scrape
     kv_others: float = 0.0
     seen_at: float = -inf
+    probing: bool = False
     _good: int = 0
     _bad: int = 0
-    probing: bool = False
-    next_probe_at: float = 0.0
-
-    @classmethod
-    def of(
-        cls,
-        name: str,
-        gate: GateSettings,
-        health: HealthSettings,
-        breaker: BreakerSettings,
-        weight: float = 1.0,
-    ) -> Replica:
-        """A replica that is believed up until probes say otherwise."""
-        return cls(name=name, gate=gate, health=health, breaker=Breaker(breaker), weight=weight)
 
     # -- the set ----------------------------------------------------------------------------------
 
     def in_set(self, now: float) -> bool:
         """Whether routing may consider it at all."""
-        return (
-            self.up
-            and not self.draining
-            and not self.removed
-            and now >= self.closed_until
-            and self.breaker.admits(now)
-        )
+        return self.up and not self.draining and now >= self.closed_until
 
-    def back_in_set_at(self, now: float) -> float:
-        """The earliest instant at which it may be in the set again by itself; inf if only events do that."""
-        if self.draining or self.removed:
-            return inf
-        if not self.up:
-            return max(now, self.next_probe_at)
-        return max(
-            now, self.closed_until, self.breaker.next_wakeup() if self.breaker.next_wakeup() < inf else now
-        )
+    def back_at(self, now: float) -> float:
+        """When it is in the set again by itself; inf if only a probe or an operator can bring it back."""
+        return max(now, self.closed_until) if self.up and not self.draining else inf
 
     def on_probe(self, now: float, ok: bool) -> bool:
         """Count a probe; True if that changed `up`. One bad probe in a row of good ones changes nothing."""
@@ -179,12 +148,12 @@ class Replica:
 
     # -- holds ------------------------------------------------------------------------------------
 
-    def hold(self, now: float, kv_tokens: float, prefill_tokens: float) -> Hold:
+    def hold(self, kv_tokens: float, prefill_tokens: float) -> Hold:
         """Count one attempt as sent."""
         self.in_flight += 1
         self.kv_held += kv_tokens
         self.prefill_held += prefill_tokens
-        return Hold(self, kv_tokens, prefill_tokens, self.breaker.on_dispatch(), now)
+        return Hold(self, kv_tokens, prefill_tokens)
 
     def on_first_token(self, hold: Hold) -> None:
         """Its prompt has been computed."""
@@ -234,10 +203,6 @@ class Replica:
         pause_s = retry_after_s if retry_after_s is not None else 0.25 * 2 ** (self.busy_in_a_row - 1)
         self.closed_until = max(self.closed_until, now + min(max(pause_s, 0.05), 30.0))
 
-    def on_success(self, now: float, trial: int) -> None:
+    def on_success(self) -> None:
         """It answered below 500."""
         self.busy_in_a_row = 0
-        was_open = not self.breaker.admits(now)
-        self.breaker.on_success(now, trial)
-        if was_open and self.breaker.admits(now):
-            self.since = now

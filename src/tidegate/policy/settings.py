@@ -58,7 +58,7 @@ class GovernorSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the governor is told before the first event."""
 
     pools: dict[str, PoolSettings]
-    classes: dict[str, ClassSettings] = {"default": ClassSettings()}
+    classes: dict[str, ClassSettings] = msgspec.field(default_factory=lambda: {"default": ClassSettings()})
     """Highest priority first."""
     tenants: dict[str, TenantSettings] = {}
     """A tenant that is not listed has weight 1 and no limits of its own."""

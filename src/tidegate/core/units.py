@@ -1,0 +1,58 @@
+"""How is a length of time read from a setting, and how is it shown?
+
+Inside, durations are float seconds and names end in `_s`; people write `200ms`, `1.5m` or `8h`. A number
+without a unit is refused: it cannot be known whether 30 meant seconds or milliseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from math import isfinite, isnan
+
+from tidegate.core.errors import ConfigurationError
+
+_SECONDS_OF = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*([a-z]+)", re.ASCII)
+
+
+def parse_duration(text: str) -> float:
+    """Seconds, at least 0, of a number and a unit (us, ms, s, m, h, d). Raises ConfigurationError."""
+    match = _DURATION.fullmatch(text.strip())
+    unit_s = _SECONDS_OF.get(match[2]) if match else None
+    if match is None or unit_s is None:
+        raise ConfigurationError([f"{text!r} is not a duration: write a number and a unit, {_example(text)}"])
+    seconds = float(match[1]) * unit_s
+    if not isfinite(seconds):
+        raise ConfigurationError([f"{text[:20]!r}... is longer than any duration can be"])
+    return seconds
+
+
+def format_duration(seconds: float, digits: int = 6) -> str:
+    """The shortest text that reads back as `seconds`, rounded to `digits` significant digits.
+
+    Hours, minutes and days only where they are whole: 90 seconds are `90s`, and 120 are `2m`.
+    """
+    if isnan(seconds):
+        return "-"
+    if not isfinite(seconds) or seconds < 0:
+        return f"{seconds:g}s"
+    rounded = float(f"{seconds:.{digits}g}")
+    for unit in ("d", "h", "m"):
+        if rounded >= _SECONDS_OF[unit] and rounded % _SECONDS_OF[unit] == 0:
+            return f"{rounded / _SECONDS_OF[unit]:.0f}{unit}"
+    unit = next((name for name in ("s", "ms") if rounded >= _SECONDS_OF[name]), "us" if rounded else "s")
+    return f"{_plain(rounded / _SECONDS_OF[unit], digits)}{unit}"
+
+
+def _plain(value: float, digits: int) -> str:
+    """`value` to so many significant digits, never as a power of ten."""
+    number = float(f"{value:.{digits}g}")
+    text = f"{number:.{digits}f}"
+    return text.rstrip("0").rstrip(".")
+
+
+def _example(text: str) -> str:
+    number = text.strip()
+    return (
+        f"as in {number}s or {number}ms" if number.isdecimal() and number.isascii() else "as in 30s or 200ms"
+    )

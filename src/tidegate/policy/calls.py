@@ -1,0 +1,82 @@
+"""One request while it lives: where it stands, what it holds, and when it is next due.
+
+    WAITING ──dispatch──> RUNNING ──first token──> STREAMING ──> ENDED
+       ^                     │                        │
+       └── RETRYING <──fail──┘        truncate ──> ENDING ──> ENDED
+
+Data only; the governor moves it. A charge lives as long as the call, a hold as long as one attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+from math import inf
+
+from tidegate.core.reasons import Reason
+from tidegate.core.request import Request, Usage
+from tidegate.policy.limits import Charge
+from tidegate.policy.pool import Member, Pool
+from tidegate.policy.queueing import Flow, Waiting
+from tidegate.policy.replicas import Hold
+
+
+class Stage(Enum):
+    """Where a call stands."""
+
+    WAITING = auto()
+    RETRYING = auto()
+    RUNNING = auto()
+    STREAMING = auto()
+    ENDING = auto()
+    """Truncated: the driver still owes what it had produced."""
+    ENDED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A live request."""
+
+    request: Request
+    pool: Pool
+    flow: Flow
+    charge: Charge
+    arrived_at: float
+    queue_until: float
+    ttft_until: float
+    total_until: float
+    prompt_tokens: float  # estimate
+    output_tokens: float  # reserved
+    kv_tokens: float  # what it holds on a replica
+    max_tokens: int | None  # as dispatched, per choice
+    degraded: tuple[str, ...] = ()
+    caller_timeout: bool = False  # `total_until` is the caller's own deadline
+
+    stage: Stage = Stage.WAITING
+    waiting: Waiting | None = None
+    attempt: int = 0
+    member: Member | None = None
+    hold: Hold | None = None
+    trial: int = 0
+    tried: tuple[str, ...] = ()
+    dispatched_at: float | None = None
+    first_token_at: float | None = None
+    produced: int = 0  # output tokens of the running attempt
+    spent: bool = False  # some engine has computed for it
+    cut: Reason | None = None
+    armed_at: float = inf  # the earliest timer that is set for it
+
+    @property
+    def due_at(self) -> float:
+        """When the next of its deadlines passes."""
+        if self.stage is Stage.WAITING:
+            return min(self.queue_until, self.total_until)
+        if self.stage is Stage.STREAMING or not self.request.streams:
+            return self.total_until
+        return min(self.ttft_until, self.total_until) if self.stage is not Stage.ENDING else inf
+
+    def usage(self, reported: Usage | None, produced: int) -> Usage:
+        """What it has used: the engine's totals, else the estimate and what was counted."""
+        if reported is not None:
+            return reported
+        return Usage(prompt_tokens=round(self.prompt_tokens), output_tokens=max(self.produced, produced))

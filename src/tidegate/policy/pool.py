@@ -1,0 +1,188 @@
+"""One pool, put together: which of its replicas may take a request now, and how hard is it pressed?
+
+Composes the mechanisms for the governor, which alone decides what happens to a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+
+from tidegate.core.messages import ReplicaAdded
+from tidegate.policy.breakers import Breaker
+from tidegate.policy.degradation import Ladder
+from tidegate.policy.prediction import DrainRate, Predictor
+from tidegate.policy.queueing import ClassSettings, Queue
+from tidegate.policy.replicas import GateSettings, Replica
+from tidegate.policy.retries import RetryBudget
+from tidegate.policy.routing import Router
+from tidegate.policy.settings import PoolSettings
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A replica of a pool and the breaker that judges it."""
+
+    pool: Pool
+    replica: Replica
+    breaker: Breaker
+    removed: bool = False
+
+    def available(self, now: float) -> bool:
+        """In the set: up, not drained, not paused, and its breaker lets it be tried."""
+        return self.replica.in_set(now) and self.breaker.admits(now)
+
+    def back_at(self, now: float) -> float:
+        """When it may be available again by itself; inf if only an event can do that."""
+        breaker_at = self.breaker.next_wakeup()
+        return max(self.replica.back_at(now), now if breaker_at == inf else breaker_at)
+
+    def state(self, now: float) -> str:
+        """One word for status and metrics."""
+        if self.replica.draining:
+            return "draining"
+        if not self.replica.up:
+            return "down"
+        if not self.breaker.admits(now) or self.breaker.next_wakeup() < inf:
+            return self.breaker.state.value
+        return "busy" if now < self.replica.closed_until else "up"
+
+
+@dataclass(slots=True, eq=False)
+class Pool:
+    """The replicas of one model and everything that is decided for them together."""
+
+    name: str
+    settings: PoolSettings
+    queue: Queue
+    predictor: Predictor
+    retries: RetryBudget
+    ladder: Ladder
+    router: Router
+    drain: DrainRate
+    members: dict[str, Member] = field(default_factory=dict)
+    retrying: list[object] = field(default_factory=list)  # calls between two attempts, oldest first
+    context_seen: int | None = None
+    wake_at: float = inf  # a timer is set for it
+    _replicas: list[Replica] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, name: str, settings: PoolSettings, classes: dict[str, ClassSettings]) -> Pool:
+        """A pool with no replicas yet."""
+        return cls(
+            name=name,
+            settings=settings,
+            queue=Queue.of(settings.queue, classes),
+            predictor=Predictor.of(settings.prediction),
+            retries=RetryBudget(settings.retry),
+            ladder=Ladder(settings.degradation),
+            router=Router(settings.routing),
+            drain=DrainRate(),
+        )
+
+    @property
+    def context_tokens(self) -> int | None:
+        """Longest prompt plus output, as configured or as the engines tell; None: unknown."""
+        return self.settings.context_tokens or self.context_seen
+
+    # -- members ----------------------------------------------------------------------------------
+
+    def add(self, event: ReplicaAdded, now: float) -> Member:
+        """A replica joins. One of the same name takes over from the old one."""
+        gate = self.settings.gate
+        gate = GateSettings(
+            max_concurrency=gate.max_concurrency if event.max_concurrency is None else event.max_concurrency,
+            kv_tokens=gate.kv_tokens if event.kv_capacity_tokens is None else event.kv_capacity_tokens,
+            max_prefill_tokens=gate.max_prefill_tokens,
+        )
+        replica = Replica(event.replica, gate, self.settings.health, event.weight, since=now)
+        member = Member(self, replica, Breaker(self.settings.breaker))
+        self.members[event.replica] = member
+        self._replicas = [each.replica for each in self.members.values()]
+        return member
+
+    def remove(self, name: str) -> None:
+        """A replica leaves; what still runs there keeps its hold until it ends."""
+        self.members.pop(name).removed = True
+        self._replicas = [each.replica for each in self.members.values()]
+
+    def may_open_breaker(self) -> bool:
+        """Whether one more breaker may open: never more than the configured share, though always one."""
+        out = sum(1 for each in self.members.values() if each.breaker.next_wakeup() < inf)
+        return out + 1 <= max(1.0, self.settings.health.max_ejected_share * len(self.members))
+
+    # -- choosing ---------------------------------------------------------------------------------
+
+    def choose(
+        self,
+        now: float,
+        rng: Random,
+        kv_tokens: float,
+        prefill_tokens: float,
+        affinity: int | None,
+        tried: Container[str],
+    ) -> Member | None:
+        """The replica for a request of that size, among those with room and not yet tried."""
+        candidates = [
+            member.replica
+            for member in self.members.values()
+            if member.replica.name not in tried
+            and member.available(now)
+            and member.replica.has_room(now, kv_tokens, prefill_tokens)
+        ]
+        if not candidates:
+            return None
+        return self.members[self.router.pick(candidates, self._replicas, affinity, rng).name]
+
+    def any_available(self, now: float, tried: Container[str] = ()) -> bool:
+        """Whether some replica that was not tried is in the set, with room or without."""
+        return any(name not in tried and member.available(now) for name, member in self.members.items())
+
+    def back_at(self, now: float) -> float:
+        """The earliest instant at which some replica may be in the set; inf if only an event can do that."""
+        return min((member.back_at(now) for member in self.members.values()), default=inf)
+
+    def largest_kv(self) -> float:
+        """KV tokens of its largest replica; inf where that is unknown."""
+        return max((member.replica.kv_limit for member in self.members.values()), default=inf)
+
+    # -- pressure ---------------------------------------------------------------------------------
+
+    def pressure(self) -> float:
+        """How near the queue is to refusing, 0..1: by its bounds, and by its wait against the longest."""
+        queue, bounds = self.queue, self.queue.settings
+        if not queue.requests:
+            return 0.0
+        longest_wait_s = max(lane.settings.max_wait_s for lane in queue.lanes)
+        return min(
+            1.0,
+            max(
+                queue.requests / bounds.max_requests,
+                queue.tokens / bounds.max_tokens,
+                queue.body_bytes / bounds.max_bytes,
+                self.drain.wait_s(queue.tokens) / longest_wait_s,
+            ),
+        )
+
+    def press(self, now: float) -> None:
+        """Let the pressure of this moment move the ladder."""
+        if self.ladder.steps:
+            self.ladder.on_pressure(now, self.pressure())
+
+    def book(self, now: float, rng: Random, tokens: float) -> float:
+        """Seconds after which a refused request of that size should come back: its own place in the drain."""
+        return self.drain.book(now, self.queue.tokens, tokens) * (1.0 + 0.1 * rng.random())
+
+    def recheck_at(self, now: float) -> float:
+        """When to look at the queue again although nothing happens: a pause ends, or a scrape grows stale."""
+        when = inf
+        for member in self.members.values():
+            replica = member.replica
+            back_at = member.back_at(now)
+            if now < back_at:
+                when = min(when, back_at)
+            if replica.others and (stale_at := replica.seen_at + replica.health.stale_after_s) >= now:
+                when = min(when, stale_at + 1e-3)
+        return min(when, self.ladder.next_wakeup())
