@@ -1,0 +1,255 @@
+"""How are an engine's connections shared, and when is one used again?
+
+A `Client` keeps the connections of one origin. The most recently used idle one is taken first; a
+reused one that turns out dead before any byte of an answer is replaced once, silently, because an
+engine may close it at the very moment of sending. Nothing else is ever sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from ssl import SSLContext
+
+import msgspec
+
+from tidegate.core.errors import UpstreamError
+from tidegate.core.messages import FailureKind
+from tidegate.net.call import Call, ResponseSink
+from tidegate.net.headers import Headers
+from tidegate.net.upstream import UpstreamConnection
+
+__all__ = ["Call", "Client", "ClientLimits", "Response", "ResponseSink"]
+
+SWEEP_S = 0.25
+RESPONSE_BYTES = 32 * 2**20
+"""What `request` takes of an answer at most."""
+
+
+class ClientLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How connections to one origin are made and kept."""
+
+    connect_timeout_s: float = 5.0
+    """From the look-up of the name to the end of the TLS handshake."""
+    idle_timeout_s: float = 4.0
+    """Below the keep-alive of vLLM and of llama.cpp (5 s), so that we close first."""
+    head_bytes: int = 65_536
+    max_idle: int = 1024
+
+
+DEFAULT_LIMITS = ClientLimits()
+
+
+class Response(msgspec.Struct, frozen=True):
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Client:
+    """Calls to one origin over pooled connections."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        limits: ClientLimits = DEFAULT_LIMITS,
+        ssl: SSLContext | None = None,
+        server_hostname: str | None = None,
+    ) -> None:
+        self.host = host
+        self.port = port
+        self.limits = limits
+        self._ssl = ssl
+        self._server_hostname = server_hostname if ssl is None or server_hostname else host
+        self._calls: set[Call] = set()
+        self._idle: list[UpstreamConnection] = []  # the most recently used last
+        self._open: set[UpstreamConnection] = set()
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._left = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def active(self) -> int:
+        """Calls under way, those that still wait for a connection included."""
+        return len(self._calls)
+
+    @property
+    def idle(self) -> int:
+        """Connections that wait to be used again."""
+        return len(self._idle)
+
+    def send(self, head: bytes, body: bytes, sink: ResponseSink) -> Call:
+        """Send a request; `head` is complete, with its blank line. The sink is told everything else."""
+        call = Call(self, head, body, sink)
+        self._calls.add(call)
+        if self._timer is None:
+            self._timer = self._running_loop().call_later(SWEEP_S, self._sweep)
+        connection = self._take_idle()
+        if connection is None:
+            self.dial(call)
+        else:
+            call.replayable = True
+            connection.carry(call)
+        return call
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        body: bytes = b"",
+        timeout_s: float = 5.0,
+    ) -> Response:
+        """A whole answer, for probes and tools. Raises UpstreamError for any failure, lateness included."""
+        answer = _Answer(asyncio.get_running_loop().create_future())
+        call = self.send(self._head(method, path, headers, len(body)), body, answer)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await answer.future
+        except TimeoutError:
+            raise UpstreamError(f"no complete answer within {timeout_s} s") from None
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """Fail what is under way and close every connection."""
+        for call in tuple(self._calls):
+            call.fail(FailureKind.RESET, "the client was closed")
+        for task in tuple(self._dialling):
+            task.cancel()
+        self._idle.clear()
+        for connection in tuple(self._open):
+            connection.drop()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._dialling:
+            await asyncio.wait(self._dialling)
+        while self._open:
+            self._left.clear()
+            await self._left.wait()
+
+    def _head(self, method: str, path: str, headers: Sequence[tuple[bytes, bytes]], length: int) -> bytes:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        lines = [f"{method} {path} HTTP/1.1\r\nhost: {host}:{self.port}\r\n".encode("ascii")]
+        lines += [b"%b: %b\r\n" % header for header in headers]
+        if length or method not in ("GET", "HEAD"):
+            lines.append(b"content-length: %d\r\n" % length)
+        return b"".join(lines) + b"\r\n"
+
+    # -- connections ---------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._running_loop().time()
+
+    def dial(self, call: Call) -> None:
+        """Carry a call over a new connection."""
+        task = self._running_loop().create_task(self._connect(call))
+        call.dialling = task
+        self._dialling.add(task)
+        task.add_done_callback(self._dialling.discard)
+
+    async def _connect(self, call: Call) -> None:
+        connection = UpstreamConnection(self)
+        try:
+            async with asyncio.timeout(self.limits.connect_timeout_s):
+                await self._running_loop().create_connection(
+                    lambda: connection,
+                    self.host,
+                    self.port,
+                    ssl=self._ssl,
+                    server_hostname=self._server_hostname,
+                )
+        except TimeoutError:
+            connection.drop()
+            call.fail(FailureKind.CONNECT, f"no connection within {self.limits.connect_timeout_s} s")
+        except OSError as error:  # TLS failures included
+            connection.drop()
+            call.fail(FailureKind.CONNECT, str(error))
+        except asyncio.CancelledError:
+            connection.drop()
+            raise
+        else:
+            call.dialling = None
+            connection.carry(call)
+
+    def _take_idle(self) -> UpstreamConnection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
+                return connection
+            connection.drop()
+        return None
+
+    def joined(self, connection: UpstreamConnection) -> None:
+        """A connection is open."""
+        self._open.add(connection)
+
+    def left(self, connection: UpstreamConnection) -> None:
+        """A connection is closed, or will not be used again."""
+        self._open.discard(connection)
+        self._left.set()
+
+    def give_back(self, connection: UpstreamConnection) -> None:
+        """A connection is free for the next call."""
+        if len(self._idle) < self.limits.max_idle:
+            connection.idle_since = self.now()
+            self._idle.append(connection)
+        else:
+            connection.drop()
+
+    def withdraw(self, connection: UpstreamConnection) -> None:
+        """An idle connection has been closed by the engine."""
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+    def ended(self, call: Call) -> None:
+        """A call has had its end."""
+        self._calls.discard(call)
+
+    def _sweep(self) -> None:
+        now = self.now()
+        for call in [call for call in self._calls if call.deadline_at <= now]:
+            call.fail(FailureKind.STALLED, "no byte in time")
+        oldest_since = now - self.limits.idle_timeout_s
+        while self._idle and self._idle[0].idle_since <= oldest_since:
+            self._idle.pop(0).drop()
+        busy = self._calls or self._idle
+        self._timer = self._running_loop().call_later(SWEEP_S, self._sweep) if busy else None
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
+
+
+class _Answer:
+    """Collects a whole answer for `Client.request`."""
+
+    def __init__(self, future: asyncio.Future[Response]) -> None:
+        self.future = future
+        self._status = 0
+        self._headers: Headers = []
+        self._body = bytearray()
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        self._status = status
+        self._headers = headers
+
+    def on_body(self, data: bytes) -> None:
+        self._body += data
+        if len(self._body) > RESPONSE_BYTES and not self.future.done():
+            self.future.set_exception(UpstreamError(f"the answer is longer than {RESPONSE_BYTES} bytes"))
+
+    def on_end(self) -> None:
+        if not self.future.done():
+            self.future.set_result(Response(self._status, self._headers, bytes(self._body)))
+
+    def on_failure(self, kind: FailureKind, detail: str) -> None:
+        if not self.future.done():
+            self.future.set_exception(UpstreamError(f"{kind.value}: {detail}"))

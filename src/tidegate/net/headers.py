@@ -1,0 +1,90 @@
+"""Which heads are allowed in, and how is a head written?
+
+Reading is strict where two parsers could disagree (request smuggling): a head that is not plainly
+valid is refused, never repaired. llhttp, below, already refuses bare LF, folded lines, blanks before
+the colon, both framings at once and repeated lengths; what it lets by is caught here.
+Source of the rules: RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+
+from tidegate.core.errors import CallerError
+from tidegate.core.reasons import Reason
+
+Headers = list[tuple[bytes, bytes]]
+
+WATCHED = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+"""Request fields that decide framing or acceptance; all others only travel."""
+
+OWN = frozenset({b"connection", b"content-length", b"keep-alive", b"transfer-encoding"})
+"""Response fields that are the server's to say; a handler's own are left out."""
+
+_HOST_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]_-"
+
+
+class RefusedError(Exception):
+    """The peer's bytes are refused, inside a parser's callback; never leaves this package."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def check_host(value: bytes) -> None:
+    """Refuse a host that is empty or holds anything but the characters of names, addresses and ports."""
+    if not value or value.translate(None, _HOST_CHARACTERS):
+        raise RefusedError(Reason.MALFORMED, "invalid Host")
+
+
+def split_target(target: bytes, method: str) -> tuple[str, str]:
+    """Path and query of a request target, both raw; raises `RefusedError` for what is not a target."""
+    if not target.startswith(b"/"):
+        target = _path_of(target, method)
+    if b"#" in target:
+        raise RefusedError(Reason.MALFORMED, "fragment in the request target")
+    path, _, query = target.decode("ascii").partition("?")
+    return path, query
+
+
+def _path_of(target: bytes, method: str) -> bytes:
+    """What an absolute-form target (or the asterisk of OPTIONS) asks for on this server."""
+    if target == b"*" and method == "OPTIONS":
+        return target
+    scheme, separator, rest = target.partition(b"://")
+    if not separator or scheme.lower() not in (b"http", b"https"):
+        raise RefusedError(Reason.MALFORMED, "unsupported request target")
+    end = min((at for at in map(rest.find, (b"/", b"?", b"#")) if at >= 0), default=len(rest))
+    check_host(rest[:end])
+    path = rest[end:]
+    return path if path.startswith(b"/") else b"/" + path
+
+
+def _status_line(status: int) -> bytes:
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+
+
+_STATUS_LINES = {status.value: _status_line(status.value) for status in HTTPStatus}
+
+
+def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], framing: bytes) -> bytes:
+    """A complete response head: status line, `headers` without the server's own fields, then `framing`.
+
+    `framing` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
+    """
+    lines = [_STATUS_LINES.get(status) or _status_line(status)]
+    for name, value in headers:
+        if name.lower() not in OWN:
+            lines.append(b"%b: %b\r\n" % (name, value))
+    head = b"".join(lines)
+    # One look at the whole is cheaper than one at each value, and misses nothing.
+    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+        raise CallerError("a response header carries CR, LF or NUL")
+    return head + framing
