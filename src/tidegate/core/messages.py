@@ -112,6 +112,8 @@ class ReplicaSeen(msgspec.Struct, frozen=True, tag=True):
     kv_capacity_tokens: int | None = None
     slots: int | None = None
     context_tokens: int | None = None
+    in_flight_before: int = 0
+    """Attempts of ours that ran there when the scrape was asked for; some have ended since."""
 
 
 class ReplicaAdded(msgspec.Struct, frozen=True, tag=True):

@@ -82,6 +82,7 @@ class Replica:
     kv_others: float = 0.0
     seen_at: float = -inf
     probing: bool = False
+    _others_seen: float = 0.0
     _good: int = 0
     _bad: int = 0
 
@@ -187,7 +188,10 @@ class Replica:
         if seen.kv_capacity_tokens is not None:
             self.kv_capacity = seen.kv_capacity_tokens
         if seen.running is not None:
-            self.others = max(0.0, seen.running + (seen.waiting or 0) - self.in_flight)
+            ours = max(self.in_flight, seen.in_flight_before)
+            sample = max(0.0, seen.running + (seen.waiting or 0) - ours)
+            # Ours may have come or gone while the scrape was on its way: others show in two scrapes in a row.
+            self.others, self._others_seen = min(sample, self._others_seen), sample
         if seen.kv_used_ratio is not None and self.kv_limit < inf:
             # Reserved output is in `kv_held` before it is in the engine's cache: only an excess is others'.
             self.kv_others = (
