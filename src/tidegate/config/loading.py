@@ -1,0 +1,161 @@
+"""How does a file become a configuration, or the list of everything that is wrong with it?
+
+Whatever the text, the outcome is a `Config` or a `ConfigurationError`; nothing else escapes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from tidegate.config.addresses import Address, Origin
+from tidegate.config.checks import problems_of
+from tidegate.config.decoding import INVALID, Decoder, of_type
+from tidegate.config.model import Config
+from tidegate.config.problems import Mark, Problem, Where, report
+from tidegate.config.schema import PoolConfig, ReplicaConfig
+from tidegate.core.errors import ConfigurationError
+
+MAX_BYTES = 2**20
+MAX_DEPTH = 32
+DISCOVERED = "default"
+"""Name of the pool that is made of URLs alone."""
+
+
+def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check a file; relative paths in it start at its folder."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigurationError([f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8"]) from None
+    return parse(text, str(path), base=path.parent, environ=environ)
+
+
+def parse(text: str, source: str, *, base: Path = Path(), environ: Mapping[str, str] = os.environ) -> Config:
+    """Read and check YAML text; `source` names it in problems."""
+    node = _compose(text, source)
+    decoder = Decoder(base=base)
+    config = decoder.decode(node, of_type(Config), ())
+    problems = decoder.problems
+    if config is not INVALID:
+        config = _with_names(config)
+        for each in problems_of(config, environ, known=_names_in(decoder.marks)):
+            where = decoder.in_file(each.where)
+            if not _follows_from(where, decoder.unread):
+                problems.append(Problem(where, each.text))
+    if problems:
+        raise ConfigurationError(report(source, problems, decoder.marks))
+    assert isinstance(config, Config)
+    return config
+
+
+def for_url(urls: Sequence[str], listen: str | None = None) -> Config:
+    """A configuration without a file: one pool of these replicas that serves whatever models they list."""
+    problems: list[Problem] = []
+    replicas = [_replica(url, problems) for url in urls]
+    address = _address(listen, problems)
+    if problems:
+        raise ConfigurationError(report("command line", problems, {}))
+    pool = PoolConfig(replicas=tuple(each for each in replicas if each), discover=True)
+    config = _with_names(Config(pools={DISCOVERED: pool}, listen=address))
+    problems = problems_of(config, {})
+    if problems:
+        raise ConfigurationError(report("command line", problems, {}))
+    return config
+
+
+class _Composer(yaml.SafeLoader):
+    """Composes nodes to a bounded depth; deeper ones would exhaust the stack."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            mark = self.get_mark()
+            raise yaml.MarkedYAMLError(problem=f"more than {MAX_DEPTH} levels deep", problem_mark=mark)
+        try:
+            return super().compose_node(parent, index)  # type: ignore[arg-type]
+        finally:
+            self.depth -= 1
+
+
+def _compose(text: str, source: str) -> yaml.Node:
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        raise ConfigurationError([f"{source}: is larger than {MAX_BYTES} bytes; split the fleet"])
+    try:
+        node = yaml.compose(text, Loader=_Composer)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = (mark.line + 1, mark.column + 1) if mark else None
+        raise ConfigurationError(report(source, [Problem((), _syntax(error), at)], {})) from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ConfigurationError([f"{source}: is not YAML: {first_line}"]) from None
+    if node is None:
+        raise ConfigurationError([f"{source}: is empty; it needs at least pools with a replica each"])
+    return node
+
+
+def _syntax(error: yaml.MarkedYAMLError) -> str:
+    problem = error.problem or error.context or "cannot be read"
+    if "\\t" in problem:
+        return "is not YAML: a tab stands where only spaces may; indent with spaces"
+    if "mapping values are not allowed" in problem:
+        return "is not YAML: a second colon in one line; put a text that holds ': ' into quotes"
+    if "expected a single document" in f"{error.context}":
+        return "is more than one YAML document; remove what follows ---"
+    return f"is not YAML: {problem}"
+
+
+def _with_names(config: Config) -> Config:
+    """Give every replica that has no name the default one."""
+
+    def named(replica: ReplicaConfig) -> ReplicaConfig:
+        if replica.name:
+            return replica
+        url = replica.url
+        return msgspec.structs.replace(replica, name=f"{Address(url.host, url.port)}{url.path}")
+
+    pools = {
+        name: msgspec.structs.replace(pool, replicas=tuple(map(named, pool.replicas)))
+        for name, pool in config.pools.items()
+    }
+    return msgspec.structs.replace(config, pools=pools)
+
+
+def _names_in(marks: dict[Where, Mark]) -> set[Where]:
+    """Names that the file declares, readable or not: a broken pool is not an unknown one."""
+    return {where for where in marks if len(where) == 2 and where[0] in ("pools", "classes")}
+
+
+def _follows_from(where: Where, unread: list[Where]) -> bool:
+    """Whether something beside it could not be read, so that a default was judged in its place."""
+    owner = where[:-1] if len(where) > 1 else where
+    return any(each[: len(owner)] == owner for each in unread)
+
+
+def _replica(url: str, problems: list[Problem]) -> ReplicaConfig | None:
+    try:
+        return ReplicaConfig(url=Origin.parse(url))
+    except ValueError as error:
+        problems.append(Problem(("url",), str(error)))
+        return None
+
+
+def _address(listen: str | None, problems: list[Problem]) -> Address:
+    default = Address("127.0.0.1", 8080)
+    try:
+        return default if listen is None else Address.parse(listen)
+    except ValueError as error:
+        problems.append(Problem(("listen",), str(error)))
+        return default
