@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from openai import NotFoundError
@@ -152,3 +153,25 @@ def test_an_answer_left_midway_frees_its_seat(vllm: Vllm, front: GatewayProcess,
 
     eventually(lambda: vllm.running() == 0, "the seat is free again")
     assert vllm.metric("generation_tokens_total") - before < 1500
+
+
+def test_what_exceeds_the_gate_waits_in_the_gateway(
+    vllm: Vllm, gateway: Callable[..., GatewayProcess]
+) -> None:
+    """Twelve requests never queue in an engine of four seats, where nothing could reorder them."""
+    pool = {"replicas": [{"url": vllm.url}], "gate": {"max_concurrency": vllm.seats}}
+    front = gateway(config={"pools": {vllm.model: pool}})
+    options = SAME_EACH_TIME | {"max_tokens": 100}
+
+    seen: list[tuple[int, float]] = []
+    with openai_at(front.base_url) as client, ThreadPoolExecutor(12) as threads:
+        asked = [
+            threads.submit(complete, client, vllm.model, f"request {i}", stream=True, **options)
+            for i in range(12)
+        ]
+        while wait(asked, timeout=0.01).not_done:
+            seen.append((vllm.running(), vllm.metric("num_requests_waiting")))
+
+    assert [request.result().output_tokens for request in asked] == [100] * 12
+    assert 0 < max(running for running, _ in seen) <= vllm.seats
+    assert max(running + waiting for running, waiting in seen) <= vllm.seats
