@@ -2,6 +2,7 @@
 
 from tidegate.config.addresses import Address, Origin
 from tidegate.config.credentials import credential_of
+from tidegate.config.json_schema import schema
 from tidegate.config.keys import digest_of, new_key
 from tidegate.config.loading import for_url, load, parse
 from tidegate.config.locking import lock
@@ -20,4 +21,5 @@ __all__ = [
     "lock",
     "new_key",
     "parse",
+    "schema",
 ]
