@@ -99,7 +99,10 @@ def answers_200(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=5) as response:
             return bool(response.status == 200)
-    except (urllib.error.URLError, OSError):
+    except urllib.error.HTTPError as answer:
+        answer.close()
+        return False
+    except OSError:
         return False
 
 
