@@ -1,0 +1,1 @@
+"""What happens? The data plane: it reads requests, asks the governor, and carries out its commands."""

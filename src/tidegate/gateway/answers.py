@@ -1,0 +1,98 @@
+"""How is a refusal said over HTTP, so that people understand it and official SDKs do the right thing?
+
+The SDKs of OpenAI and Anthropic read `retry-after-ms`, then `retry-after`, obey `x-should-retry`, and
+do not come back at all when told to wait longer than 120 s (openai 3.57, anthropic 2.14).
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+
+import msgspec
+
+from tidegate.core.messages import Quota
+from tidegate.core.reasons import ANSWERS, Reason
+from tidegate.gateway.apis import Api, Form
+
+Headers = list[tuple[bytes, bytes]]
+
+LONGEST_WAIT_S = 120
+DETAIL_CHARACTERS = 1_000
+"""As much of a detail is said: it may quote what the client sent."""
+
+_ANTHROPIC_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+"""By status; source: Anthropic's API reference on errors (which says 529 where HTTP has 503)."""
+
+
+def error_body(reason: Reason, detail: str, param: str | None = None, api: Api | None = None) -> bytes:
+    """The JSON that says `reason` in the API's own form; OpenAI's where no API is known."""
+    answer = ANSWERS[reason]
+    message = detail[:DETAIL_CHARACTERS] or reason.value.replace("_", " ")
+    if api is not None and api.form is Form.MESSAGES:
+        fallback = "invalid_request_error" if answer.status < 500 else "api_error"
+        error = {"type": _ANTHROPIC_TYPES.get(answer.status, fallback), "message": message}
+        return msgspec.json.encode({"type": "error", "error": error})
+    return msgspec.json.encode(
+        {"error": {"message": message, "type": answer.error_type, "param": param, "code": reason.value}}
+    )
+
+
+def refusal_headers(reason: Reason, retry_after_s: float | None = None) -> Headers:
+    """Whether to come back, and when: a refusal that a later try can outlive always names a wait."""
+    if not ANSWERS[reason].retryable:
+        return [(b"x-should-retry", b"false")]
+    wait_s = min(max(retry_after_s or 0.0, 0.0), LONGEST_WAIT_S) or 1.0
+    return [
+        (b"x-should-retry", b"true"),
+        (b"retry-after", b"%d" % max(ceil(_steady(wait_s)), 1)),
+        (b"retry-after-ms", b"%d" % max(ceil(_steady(wait_s * 1000)), 1)),
+    ]
+
+
+def quota_headers(quota: Quota) -> Headers:
+    """What is left of the tightest limits, in OpenAI's `x-ratelimit-*`; those not set are left out."""
+    counts = [
+        (b"x-ratelimit-limit-requests", quota.limit_requests),
+        (b"x-ratelimit-remaining-requests", quota.remaining_requests),
+        (b"x-ratelimit-limit-tokens", quota.limit_tokens),
+        (b"x-ratelimit-remaining-tokens", quota.remaining_tokens),
+    ]
+    resets = [
+        (b"x-ratelimit-reset-requests", quota.reset_requests_s),
+        (b"x-ratelimit-reset-tokens", quota.reset_tokens_s),
+    ]
+    headers = [(name, b"%d" % max(count, 0)) for name, count in counts if count is not None]
+    headers += [(name, duration(wait_s)) for name, wait_s in resets if wait_s is not None and wait_s < inf]
+    return headers
+
+
+def duration(seconds: float) -> bytes:
+    """A wait in OpenAI's form, rounded up: `20ms`, `1s`, `6m0s`, `1h0m0s`."""
+    milliseconds = max(ceil(_steady(seconds * 1000)), 0)
+    if 0 < milliseconds < 1000:
+        return b"%dms" % milliseconds
+    minutes, rest_s = divmod(-(-milliseconds // 1000), 60)
+    hours, rest_minutes = divmod(minutes, 60)
+    if hours:
+        return b"%dh%dm%ds" % (hours, rest_minutes, rest_s)
+    return b"%dm%ds" % (minutes, rest_s) if minutes else b"%ds" % rest_s
+
+
+def header_value(text: str, longest: int = 256) -> bytes:
+    """Any text as a header value: printable ASCII, other characters as `?`, cut to `longest`."""
+    kept = "".join(c if " " <= c <= "~" else "?" for c in text[:longest])
+    return kept.strip().encode("ascii")
+
+
+def _steady(value: float) -> float:
+    """Without the last digits, in which 0.1 * 3 is more than 0.3 and would round up to a whole unit."""
+    return round(value, 6)

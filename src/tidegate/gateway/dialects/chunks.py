@@ -1,0 +1,169 @@
+"""Chat and text completions: unnamed chunks, one per delta, then `data: [DONE]`.
+
+Source: OpenAI's API reference, and the streams of vLLM 0.32 and llama.cpp's server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from tidegate.core.request import Usage
+from tidegate.gateway.apis import Form
+from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
+from tidegate.gateway.usage import read_usage
+from tidegate.net.sse import data_of
+
+DONE = b"data: [DONE]\n\n"
+
+
+class _Chunk(msgspec.Struct):
+    id: Any = None
+    object: Any = None
+    created: Any = None
+    model: Any = None
+    choices: Any = None
+    usage: Any = None
+    error: Any = None
+    message: Any = None
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+class Chunks:
+    """Follows one stream of chunks for `choices` choices."""
+
+    __slots__ = ("_created", "_finished", "_form", "_id", "_kind", "_model", "_object", "_open", "complete")
+
+    def __init__(self, form: Form, choices: int) -> None:
+        self.complete = False
+        self._form = form
+        self._open = choices
+        self._kind = b""
+        self._finished: set[int] = set()
+        chat = form is Form.CHAT
+        self._id: Any = "chatcmpl-tidegate" if chat else "cmpl-tidegate"
+        self._object: Any = "chat.completion.chunk" if chat else "text_completion"
+        self._created: Any = None
+        self._model: Any = ""
+
+    def plain_events(self, data: bytes) -> int:
+        """Chunks of content: with no usage, no error, no finish reason and no terminator among them."""
+        if not data.endswith(b"\n\n") or b"\r" in data or b'"error"' in data or b"[DONE]" in data:
+            return 0
+        events = data.count(b"\n\n")
+        if data.count(b"\n\ndata:") != events - 1 or not data.startswith(b"data:"):
+            return 0
+        # Inside a string a quote is escaped, so content cannot hold these names.
+        if data.count(self._kind) != events:
+            return 0
+        if b'"usage"' in data and data.count(b'"usage"') != data.count(b'"usage":null'):
+            return 0
+        if data.count(b'"finish_reason"') != data.count(b'"finish_reason":null'):
+            return 0
+        return events
+
+    def look(self, event: bytes) -> Look:
+        """Read one chunk."""
+        data = data_of(event).strip()
+        if data == b"[DONE]":
+            return Look(final=True)
+        try:
+            chunk = _CHUNK.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            return NOTHING
+        if chunk.error or chunk.object == "error":
+            return Look(error=message_of(chunk.error or chunk.message))
+        if self._created is None and chunk.created is not None:
+            self._id, self._object = chunk.id, chunk.object
+            self._created, self._model = chunk.created, chunk.model
+        choices = chunk.choices if isinstance(chunk.choices, list) else None
+        usage = read_usage(self._form, chunk.usage)
+        if not choices:
+            return Look(usage=usage, usage_only=choices is not None and usage is not None)
+        return self._look_at_choices([choice for choice in choices if isinstance(choice, dict)], usage)
+
+    def _look_at_choices(self, choices: list[dict[str, Any]], usage: Usage | None) -> Look:
+        content_bytes: int | None = None
+        for choice in choices:
+            produced = _produced(choice)
+            if produced is not None:
+                self._kind = produced.kind
+                content_bytes = (content_bytes or 0) + produced.bytes
+            if choice.get("finish_reason") is not None and isinstance(choice.get("index", 0), int):
+                self._finished.add(choice.get("index", 0))
+                self.complete = len(self._finished) >= self._open
+        sized = not any(choice.get("logprobs") or choice.get("token_ids") for choice in choices)
+        return Look(content_bytes=content_bytes, kind=self._kind, sized=sized, usage=usage)
+
+    def terminator(self) -> bytes:
+        """`[DONE]`."""
+        return DONE
+
+    def truncation(self, usage: Usage, show_usage: bool) -> bytes:
+        """A last chunk for each open choice, the usage chunk if it is to be shown, `[DONE]`."""
+        empty: dict[str, Any] = {"delta": {}} if self._form is Form.CHAT else {"text": ""}
+        written = [
+            self._write([{"index": index, **empty, "logprobs": None, "finish_reason": "length"}])
+            for index in range(self._open)
+            if index not in self._finished
+        ]
+        if show_usage:
+            written.append(self._write([], _usage(usage)))
+        return b"".join(written) + DONE
+
+    def _write(self, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        chunk = {
+            "id": self._id,
+            "object": self._object,
+            "created": self._created or 0,
+            "model": self._model,
+            "choices": choices,
+        }
+        return write_event(chunk if usage is None else chunk | {"usage": usage})
+
+    def error(self, message: str, code: str) -> bytes:
+        """An `error` object in a data line; no `[DONE]`, for the answer is not done."""
+        return write_event(
+            {"error": {"message": message, "type": "server_error", "param": None, "code": code}}
+        )
+
+
+class _Produced(NamedTuple):
+    kind: bytes
+    bytes: int
+
+
+def _produced(choice: dict[str, Any]) -> _Produced | None:
+    """What the model produced in a choice: text, reasoning, a refusal or a tool call; None for nothing."""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        delta = choice
+    for name in ("content", "reasoning_content", "reasoning", "refusal", "text"):
+        text = delta.get(name)
+        if text and isinstance(text, str | list):
+            size = text_bytes(text) or len(msgspec.json.encode(text))  # some send a list of parts
+            return _Produced(f'"{name}"'.encode(), size)
+    calls = delta.get("tool_calls") or delta.get("function_call")
+    if calls:
+        calls = calls if isinstance(calls, list) else [{"function": calls}]
+        return _Produced(b'"arguments"', sum(_call_bytes(call) for call in calls))
+    return None
+
+
+def _call_bytes(call: Any) -> int:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return 0
+    return text_bytes(function.get("name")) + text_bytes(function.get("arguments"))
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": usage.prompt_tokens + usage.output_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }

@@ -1,0 +1,69 @@
+"""What does an engine say it processed? Reads the `usage` member in the form of any of the APIs.
+
+Engines tell totals, never increments: the latest wins, nothing is ever added up. Members that are
+absent, null, negative or of a wrong type count as not told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tidegate.core.request import Usage
+from tidegate.gateway.apis import Api, Form
+
+
+class _Answer(msgspec.Struct):
+    usage: Any = None
+
+
+_ANSWER = msgspec.json.Decoder(_Answer)
+
+
+def usage_of(api: Api, body: bytes) -> Usage | None:
+    """The totals of a whole (not streamed) JSON answer; None when it tells none."""
+    try:
+        return read_usage(api.form, _ANSWER.decode(body).usage)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def read_usage(form: Form, counts: Any, before: Usage | None = None) -> Usage | None:
+    """Totals from a decoded `usage` object; what it does not tell is kept from `before`.
+
+    Anthropic's `input_tokens` leaves out what came from the cache or went into it; ours does not:
+    prompt_tokens = input_tokens + cache_read_input_tokens + cache_creation_input_tokens.
+    """
+    if not isinstance(counts, dict):
+        return before
+    prompt = _first(counts, "prompt_tokens", "input_tokens")
+    output = _first(counts, "completion_tokens", "output_tokens")
+    if form is Form.MESSAGES:
+        cached = _first(counts, "cache_read_input_tokens")
+        if prompt is not None:
+            prompt += (cached or 0) + (_first(counts, "cache_creation_input_tokens") or 0)
+    else:
+        details = counts.get("prompt_tokens_details") or counts.get("input_tokens_details")
+        cached = _first(details, "cached_tokens") if isinstance(details, dict) else None
+        if prompt is None and output is None:
+            prompt = _first(counts, "total_tokens")  # all that some rerankers tell
+    if prompt is None and output is None:
+        return before
+    if before is not None:
+        prompt = before.prompt_tokens if prompt is None else prompt
+        output = before.output_tokens if output is None else output
+        cached = before.cached_tokens if cached is None else cached
+    return Usage(
+        prompt_tokens=prompt or 0,
+        output_tokens=output or 0,
+        cached_tokens=min(cached or 0, prompt or 0),
+    )
+
+
+def _first(counts: dict[str, Any], *names: str) -> int | None:
+    for name in names:
+        count = counts.get(name)
+        if isinstance(count, int | float) and not isinstance(count, bool) and 0 <= count < 2**53:
+            return int(count)
+    return None
