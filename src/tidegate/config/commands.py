@@ -59,7 +59,7 @@ def new(
 ) -> None:
     """Make an API key: printed once, known by its digest from then on."""
     plain, digest = new_key()
-    lines = ["tenants:", f"  {json.dumps(tenant)}:", "    keys:", f"      {json.dumps(name)}:"]
+    lines = ["tenants:", f"  {dotted((tenant,))}:", "    keys:", f"      {dotted((name,))}:"]
     typer.echo("The key, which is shown only now:\n", err=True)
     typer.echo(plain)
     typer.echo("\nFor the configuration:\n", err=True)
