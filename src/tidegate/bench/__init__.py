@@ -1,0 +1,1 @@
+"""Did it hold? Open-loop load on any server that speaks the OpenAI API, and what came of it."""

@@ -1,0 +1,144 @@
+"""Whom is the load for, and what does each request look like on the wire?"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from tidegate import __version__
+from tidegate.bench.prompts import BYTES_PER_TOKEN
+from tidegate.core.errors import ConfigurationError, UpstreamError
+from tidegate.net.client import Client, ClientLimits
+from tidegate.workload.requests import PlannedRequest
+
+_PORTS = {"http": 80, "https": 443}
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a URL leads: host, port, TLS or not, and what comes before `/v1` in paths."""
+
+    host: str
+    port: int
+    tls: bool
+    prefix: str = ""
+
+    @classmethod
+    def of(cls, url: str) -> Origin:
+        """Of `http[s]://host[:port][/prefix][/v1]`. Raises ConfigurationError."""
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        try:
+            port = parts.port
+        except ValueError:
+            port = 0
+        default_port = _PORTS.get(parts.scheme)
+        plain = url.isascii() and url.isprintable() and " " not in url and not parts.query
+        if not default_port or not parts.hostname or port == 0 or not plain:
+            raise ConfigurationError([f"{url!r} is not the URL of a server, as in http://127.0.0.1:8080"])
+        prefix = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.hostname, port or default_port, parts.scheme == "https", prefix)
+
+    @property
+    def authority(self) -> str:
+        """Value of the Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
+
+    def client(self, limits: ClientLimits) -> Client:
+        """A client of this origin."""
+        return Client(self.host, self.port, limits, ssl=ssl.create_default_context() if self.tls else None)
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, a model of it, and the form in which chat completions are asked for."""
+
+    url: str
+    model: str
+    keys: Mapping[str, str] = {}
+    """API key by tenant; a tenant without one sends none."""
+    stream: bool = True
+    ignore_eos: bool = True
+    """Make answers as long as planned. vLLM and llama.cpp know the field; a hosted API may refuse it."""
+    bytes_per_token: float = BYTES_PER_TOKEN
+
+
+class Template:
+    """What all requests of a run have in common, rendered once."""
+
+    __slots__ = ("_after", "_before", "_heads")
+
+    def __init__(self, target: Target) -> None:
+        self._before = b'{"model":%b,"messages":[{"role":"user","content":"' % msgspec.json.encode(
+            target.model
+        )
+        self._after = b'"}]'
+        if target.stream:
+            self._after += b',"stream":true,"stream_options":{"include_usage":true}'
+        if target.ignore_eos:
+            self._after += b',"ignore_eos":true'
+        self._after += b',"max_tokens":%d}'
+        origin = Origin.of(target.url)
+        self._heads = {tenant: _head(origin, key, target.stream) for tenant, key in target.keys.items()}
+        self._heads[""] = _head(origin, "", target.stream)
+
+    def message(self, planned: PlannedRequest, prompt: bytes) -> tuple[bytes, bytes]:
+        """Head and body. `prompt` holds nothing that JSON would escape."""
+        body = self._before + prompt + self._after % planned.output_tokens
+        head = self._heads.get(planned.tenant) or self._heads[""]
+        return head % len(body), body
+
+
+async def first_model(url: str, key: str = "") -> str:
+    """The first model that the server lists. Raises ConfigurationError when it lists none."""
+    origin = Origin.of(url)
+    client = origin.client(ClientLimits())
+    headers = [(b"authorization", _bearer(key))] if key else []
+    remedy = "is the server up, and the URL right? --model names a model without asking"
+    try:
+        response = await client.request("GET", f"{origin.prefix}/v1/models", headers)
+    except (UpstreamError, OSError) as error:
+        raise ConfigurationError(
+            [f"{url}: no list of models ({error or 'no answer in time'}): {remedy}"]
+        ) from None
+    finally:
+        await client.close()
+    if response.status != 200:
+        raise ConfigurationError([f"{url}: /v1/models answered {response.status}: {remedy}"])
+    try:
+        models = msgspec.json.decode(response.body, type=_Models).data
+    except msgspec.DecodeError:
+        models = []
+    if not models:
+        raise ConfigurationError([f"{url}: /v1/models lists no model: {remedy}"])
+    return models[0].id
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+def _head(origin: Origin, key: str, stream: bool) -> bytes:
+    """A request head with a place for the length of the body."""
+    lines = [
+        f"POST {origin.prefix}/v1/chat/completions HTTP/1.1",
+        f"host: {origin.authority}",
+        f"user-agent: tidegate-bench/{__version__}",
+        f"accept: {'text/event-stream' if stream else 'application/json'}",
+        "content-type: application/json",
+    ]
+    head = "\r\n".join(lines).encode()
+    if key:
+        head += b"\r\nauthorization: " + _bearer(key)
+    return head.replace(b"%", b"%%") + b"\r\ncontent-length: %d\r\n\r\n"
+
+
+def _bearer(key: str) -> bytes:
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigurationError(["an API key is printable ASCII"])
+    return b"Bearer " + key.encode()
