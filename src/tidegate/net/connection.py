@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HIGH_WATER_BYTES = 65_536
 """Unsent bytes above which a handler is asked to pause."""
 LINGER_S = 2.0
-"""How long a refused client may go on sending. Closing at once would reset, and the answer be lost."""
+"""How long a client may go on sending after its last answer: closing at once could reset that away."""
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger: on, 0 seconds
@@ -39,6 +39,7 @@ class Connection(asyncio.Protocol):
         "_active",
         "_advancing",
         "_closing",
+        "_head_awaited",
         "_reader",
         "_reading_paused",
         "_sent_bytes",
@@ -67,6 +68,7 @@ class Connection(asyncio.Protocol):
         self._active: Exchange | None = None
         self._advancing = False
         self._closing = False
+        self._head_awaited = False  # its deadline is set
         self._reading_paused = False
         self._writing_paused = False
         self._sent_bytes = 0
@@ -82,12 +84,8 @@ class Connection(asyncio.Protocol):
         self._server.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        before = reader.phase
-        reader.feed(data)
+        self._reader.feed(data)
         self._advance()
-        if reader.phase is Phase.HEAD and before is not Phase.HEAD and self._active is None:
-            self.deadline_at = self.now() + self._server.limits.head_timeout_s
 
     def eof_received(self) -> None:
         # A client that will send no more has given up on the answer: inference clients do not half-close.
@@ -122,16 +120,23 @@ class Connection(asyncio.Protocol):
         while self._step():
             pass
         self._advancing = False
-        if self._reader.crowded is not self._reading_paused:
+        reader = self._reader
+        if reader.crowded is not self._reading_paused:
             self._pause_reading(not self._reading_paused)
+        if reader.phase is Phase.HEAD and self._active is None and not self._head_awaited:
+            self._head_awaited = True
+            self.deadline_at = self.now() + self._server.limits.head_timeout_s
 
     def _step(self) -> bool:
         """Do the next thing that can be done; False if there is none."""
         exchange = self._active
         if exchange is None:
-            if not self._reader.queue or self._writing_paused or self._closing:
+            if self._writing_paused or self._closing:
                 return False
-            self._active = exchange = self._reader.queue.popleft()
+            reader = self._reader
+            if not reader.queue:
+                return reader.read_on()
+            self._active = exchange = reader.queue.popleft()
             if exchange.refusal is None:
                 self._open(exchange)
             return True
@@ -159,10 +164,11 @@ class Connection(asyncio.Protocol):
     def _answer_refusal(self, exchange: Exchange, refusal: tuple[Reason, str]) -> None:
         exchange.refusal = None
         exchange.keep_alive = False
-        if exchange.started:
-            exchange.abort()
-            return
+        begun = exchange.started
         self._tell_gone(exchange)
+        if begun:
+            self.break_off(reset=True)
+            return
         status, headers, body = self._server.handler.refusal(*refusal)
         exchange.gone = False
         exchange.respond(status, headers, body)
@@ -187,7 +193,6 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
-            self.data_received(b"")  # what was read and not yet parsed
 
     # -- what an exchange asks for --------------------------------------------------------------------
 
@@ -205,28 +210,23 @@ class Connection(asyncio.Protocol):
         """The active exchange has been answered."""
         exchange = self._active
         self._active = None
-        if exchange is not None and not exchange.whole:
-            self._linger()
-        elif not keep_alive or self._server.draining:
-            self._close_after_flush()
-            self._transport.close()
+        if keep_alive and not self._server.draining:
+            self._head_awaited = False
+            self.deadline_at = self.now() + self._server.limits.idle_timeout_s
+            self._advance()
         else:
-            limits = self._server.limits
-            head_begun = self._reader.phase is Phase.HEAD
-            self.deadline_at = self.now() + (limits.head_timeout_s if head_begun else limits.idle_timeout_s)
-            if self._reader.queue:
-                self._advance()
+            self._linger(more_comes=exchange is not None and not exchange.whole)
 
     def break_off(self, reset: bool) -> None:
         """Close, once what was written is sent; reset where an end of file would look like the answer's."""
         self._active = None
-        self._close_after_flush()
         if reset:
+            self._close_after_flush()
             raw = self._transport.get_extra_info("socket")
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self._transport.abort()
         else:
-            self._transport.close()
+            self._linger(more_comes=False)
 
     # -- endings -------------------------------------------------------------------------------------
 
@@ -270,12 +270,15 @@ class Connection(asyncio.Protocol):
         self._reader.queue.clear()
         self._watch()
 
-    def _linger(self) -> None:
-        """Say no more, but let the client finish sending before the connection closes."""
+    def _linger(self, more_comes: bool) -> None:
+        """Say no more, but let the client take it and close first."""
         self._close_after_flush()
-        self.deadline_at = self.now() + LINGER_S
         if self._transport.can_write_eof():
             self._transport.write_eof()
+        elif not more_comes:
+            self._transport.close()  # TLS says goodbye only when it closes for good
+            return
+        self.deadline_at = self.now() + LINGER_S
 
     def _watch(self) -> None:
         if not self.watched:

@@ -97,7 +97,7 @@ class RequestReader:
         self._upgrade = False
 
     def feed(self, data: bytes) -> None:
-        """Read on, as far as the queue's bounds allow; what is left waits for `feed(b"")`."""
+        """Take what the client sent, as far as the queue's bounds allow; the rest waits for `read_on`."""
         if len(data) <= SLICE_BYTES and not self._unparsed:
             self._feed_slice(data)
             return
@@ -109,6 +109,13 @@ class RequestReader:
                 self._unparsed = data[start:]
                 break
             self._feed_slice(view[start : start + SLICE_BYTES])
+
+    def read_on(self) -> bool:
+        """Read more of what is here already; False if there is none."""
+        if not self._unparsed:
+            return False
+        self.feed(b"")
+        return True
 
     @property
     def crowded(self) -> bool:
@@ -275,10 +282,9 @@ class RequestReader:
         parser = self._parser
         assert parser is not None
         old = self._check_head(parser.get_http_version())
-        name = parser.get_method()
-        method = _METHODS.get(name) or name.decode("ascii")
-        if method == "CONNECT":
-            raise RefusedError(Reason.MALFORMED, "CONNECT is not supported")
+        method = _METHODS.get(parser.get_method())
+        if method is None:
+            raise RefusedError(Reason.METHOD, "unsupported method")
         path, query = split_target(self._target, method)
         connection = self._connection
         keep_alive = parser.should_keep_alive()
