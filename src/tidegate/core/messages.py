@@ -47,7 +47,7 @@ class Arrived(msgspec.Struct, frozen=True, tag=True):
 
 
 class FirstToken(msgspec.Struct, frozen=True, tag=True):
-    """The first content, reasoning or tool delta of an attempt (for a whole answer: its head)."""
+    """The first content, reasoning or tool delta of a stream; a whole answer has no such event."""
 
     request_id: int
     attempt: int
@@ -85,6 +85,8 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     output_tokens: int = 0
     usage: Usage | None = None
     retry_after_s: float | None = None
+    detail: str = ""
+    """What the engine said of it, for the client's error message; printable and short."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, tag=True):

@@ -331,7 +331,8 @@ class Governor:
             self._arm(call)
         else:
             what = f"answered {event.status}" if event.status else f"failed ({event.kind.value})"
-            detail = f"replica {member.replica.name} {what}, after {call.attempt} attempt(s)"
+            said = f": {event.detail}" if event.detail else ""
+            detail = f"the engine {what}, after {call.attempt} attempt(s){said}"
             self._evict(call, reason, detail, now, out, event.retry_after_s)
         self._pump(call.pool, now, out)
 

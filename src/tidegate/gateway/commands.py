@@ -1,0 +1,151 @@
+"""How is the gateway run from the command line?"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+import uvloop
+
+from tidegate.config import Address, Config, for_url, load, lock
+from tidegate.core.errors import ConfigurationError
+from tidegate.gateway.service import Service
+
+log = logging.getLogger("tidegate")
+
+
+def serve(
+    urls: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[URL]...",
+            help="Engines to govern with defaults, when there is no file: http://127.0.0.1:8000",
+            show_default=False,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="Configuration file (YAML).", show_default=False)
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="host:port for clients, instead of the file's.", show_default=False)
+    ] = None,
+    admin: Annotated[
+        str | None, typer.Option(help="host:port for operators, instead of the file's.", show_default=False)
+    ] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Stand between OpenAI clients and inference engines, and govern what passes."""
+    if bool(urls) == (config is not None):
+        raise typer.BadParameter("give either --config FILE, or the URLs of engines")
+    _log_to_stderr(log_level)
+    with ExitStack() as held:
+        try:
+            settings = load(config) if config else for_url(urls or [])
+            settings = _listening(settings, listen, admin)
+            if config is not None:
+                held.enter_context(lock(config))
+        except ConfigurationError as error:
+            for problem in error.problems:
+                typer.echo(problem, err=True)
+            raise typer.Exit(2) from None
+        raise typer.Exit(uvloop.run(_serve(settings)))
+
+
+def _listening(settings: Config, listen: str | None, admin: str | None) -> Config:
+    """The configuration with other addresses; they are judged as if they stood in the file."""
+    if listen is not None:
+        address = _address("--listen", listen)
+        if settings.open and not address.loopback:
+            raise ConfigurationError(
+                [f"--listen {listen}: without any keys only loopback may listen; add tenants with keys"]
+            )
+        settings = msgspec.structs.replace(settings, listen=address)
+    if admin is not None:
+        address = _address("--admin", admin)
+        if settings.admin is None:
+            raise ConfigurationError(
+                [f"--admin {admin}: the file turns the admin listener off (admin: null)"]
+            )
+        if settings.admin.token_sha256 is None and not address.loopback:
+            raise ConfigurationError(
+                [f"--admin {admin}: off loopback the admin listener needs admin.token_sha256 in the file"]
+            )
+        settings = msgspec.structs.replace(
+            settings, admin=msgspec.structs.replace(settings.admin, listen=address)
+        )
+    return settings
+
+
+def _address(option: str, text: str) -> Address:
+    try:
+        return Address.parse(text)
+    except ValueError as error:
+        raise ConfigurationError([f"{option} {text}: {error}"]) from None
+
+
+async def _serve(settings: Config) -> int:
+    """Serve until SIGINT or SIGTERM; a second signal ends at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    service = Service(settings)
+    try:
+        await service.start()
+    except OSError as error:
+        log.error("cannot listen: %s", error)
+        return 1
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, _on_signal, stop)
+    _say_hello(service)
+    # What has been made by now lives as long as the process: the collector need never look at it again.
+    gc.collect()
+    gc.freeze()
+    await stop.wait()
+    log.info("stopping: running answers may finish within %g s", settings.shutdown_grace_s)
+    stop.clear()
+    stopping = asyncio.create_task(service.stop())
+    again = asyncio.create_task(stop.wait())
+    await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        log.warning("told to stop again: what still runs is cut")
+        stopping.cancel()
+        await asyncio.wait({stopping})
+        await service.stop(0.0)
+    again.cancel()
+    log.info("stopped")
+    return 0
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    stop.set()
+
+
+def _say_hello(service: Service) -> None:
+    config = service.config
+    scheme = "https" if config.tls else "http"
+    clients = msgspec.structs.replace(config.listen, port=service.server.port)
+    log.info("clients: %s://%s/v1", scheme, clients)
+    if config.admin is not None and service.admin_port is not None:
+        log.info(
+            "operators: http://%s/status",
+            msgspec.structs.replace(config.admin.listen, port=service.admin_port),
+        )
+    for name, pool in config.pools.items():
+        engines = ", ".join(str(replica.url) for replica in pool.replicas)
+        log.info("pool %s: %s, on %s", name, pool.routing.policy.value, engines)
+    if config.open:
+        log.info("no keys are configured: whoever can reach loopback is served")
+
+
+def _log_to_stderr(level: str) -> None:
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise typer.BadParameter(f"--log-level {level}: must be debug, info, warning or error")
+    logging.basicConfig(level=number, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)

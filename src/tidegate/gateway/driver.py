@@ -1,0 +1,110 @@
+"""Who tells the governor what happens, and does what it says? This, on the event loop.
+
+The driver holds the only clock. It delivers one event at a time: what happens while commands are carried out
+waits for its turn, so that the governor never runs inside itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import Protocol
+
+from tidegate.core.messages import Abort, Command, Dispatch, Event, Evict, Probe, Reject, Truncate
+from tidegate.core.records import RequestRecord
+from tidegate.policy.governor import Governor
+
+
+class Flight(Protocol):
+    """A live request, as far as commands go."""
+
+    def dispatch(self, command: Dispatch) -> None:
+        """Send it to the replica named."""
+
+    def refuse(self, command: Reject | Evict) -> None:
+        """Tell the client no. The last that it hears of the driver."""
+
+    def truncate(self, command: Truncate) -> None:
+        """End the answer well-formed and report `Finished`."""
+
+    def abort(self, command: Abort) -> None:
+        """Stop the running attempt, in silence."""
+
+
+class Driver:
+    """The governor's event loop."""
+
+    def __init__(
+        self,
+        governor: Governor,
+        on_probe: Callable[[str], None],
+        on_record: Callable[[RequestRecord], None],
+    ) -> None:
+        self.governor = governor
+        self.flights: dict[int, Flight] = {}
+        """Requests told to the governor and not yet refused or reported ended, by id."""
+        self.now: Callable[[], float] = time.monotonic
+        self._loop = asyncio.get_running_loop()
+        self._on_probe = on_probe
+        self._on_record = on_record
+        self._pending: deque[Event] = deque()
+        self._busy = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed_at = inf
+
+    def tell(self, event: Event) -> None:
+        """Something happened."""
+        self._pending.append(event)
+        if not self._busy:
+            self._run([])
+
+    def close(self) -> None:
+        """No further wake-ups."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._armed_at = inf
+        # A timer may fire a hair early; then it is simply armed again.
+        self._run(self.governor.on_wakeup(self.now()))
+
+    def _run(self, commands: list[Command]) -> None:
+        governor, pending = self.governor, self._pending
+        self._busy = True
+        try:
+            while True:
+                for command in commands:
+                    self._execute(command)
+                if not pending:
+                    break
+                commands = governor.handle(pending.popleft(), self.now())
+        finally:
+            self._busy = False
+        if governor.ended:
+            for record in governor.take_ended():
+                self._on_record(record)
+        wake_at = governor.next_wakeup()
+        if wake_at < self._armed_at:
+            self._arm(wake_at)
+
+    def _arm(self, wake_at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed_at = wake_at
+        self._timer = self._loop.call_later(max(0.0, wake_at - self.now()), self._wake)
+
+    def _execute(self, command: Command) -> None:
+        if isinstance(command, Dispatch):
+            self.flights[command.request_id].dispatch(command)
+        elif isinstance(command, Reject | Evict):
+            self.flights.pop(command.request_id).refuse(command)
+        elif isinstance(command, Truncate):
+            self.flights[command.request_id].truncate(command)
+        elif isinstance(command, Abort):
+            self.flights[command.request_id].abort(command)
+        elif isinstance(command, Probe):
+            self._on_probe(command.replica)

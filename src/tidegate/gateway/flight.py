@@ -1,0 +1,421 @@
+"""One request on its way: from the client's exchange to a replica and back.
+
+It does what the governor commands and reports what happens; it decides nothing. Towards the client it
+keeps three promises: nothing is sent before an answer is certain (so that a failed attempt can be
+replaced unseen), what was sent is never started again, and an answer that broke never looks complete.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.core.errors import UpstreamError
+from tidegate.core.messages import (
+    Abort,
+    Cancelled,
+    Dispatch,
+    Evict,
+    Failed,
+    FailureKind,
+    Finished,
+    FirstToken,
+    Progressed,
+    Reject,
+    Truncate,
+)
+from tidegate.core.reasons import Reason
+from tidegate.core.request import Request, Usage
+from tidegate.gateway.answers import quota_headers
+from tidegate.gateway.bodies import Body
+from tidegate.gateway.streams import Relay
+from tidegate.gateway.usage import usage_of
+from tidegate.net.client import Call
+from tidegate.net.exchange import Exchange
+from tidegate.net.headers import Headers
+
+if TYPE_CHECKING:
+    from tidegate.gateway.app import Gateway
+
+HOLD_BYTES = 256 * 1024
+"""A whole answer is held up to here, so that one that breaks can still be replaced or refused."""
+ERROR_BYTES = 16 * 1024
+"""As much of an engine's error answer is read for the message that the client gets."""
+FIRST_PROGRESS_TOKENS = 32
+
+OURS = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"date",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-connection",
+        b"retry-after",
+        b"server",
+        b"set-cookie",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-request-id",
+    }
+)
+"""Headers of an engine that say nothing to the client: framing is ours, and so is the identity."""
+
+KIND_OF_STATUS = {
+    401: FailureKind.DENIED,
+    403: FailureKind.DENIED,
+    429: FailureKind.BUSY,
+    503: FailureKind.BUSY,
+}
+
+
+class Flight:
+    """A governed request. Also the sink of whatever attempt is running."""
+
+    __slots__ = (
+        "_attempt",
+        "_body",
+        "_call",
+        "_dispatch",
+        "_error",
+        "_exchange",
+        "_gateway",
+        "_headers",
+        "_id",
+        "_parts",
+        "_progress_at",
+        "_raw",
+        "_relay",
+        "_request",
+        "_seen_first",
+        "_sent_at",
+        "_size",
+        "_status",
+        "_streaming",
+        "_upstream",
+    )
+
+    def __init__(
+        self, gateway: Gateway, exchange: Exchange, request: Request, body: Body | None, request_id: bytes
+    ) -> None:
+        self._gateway = gateway
+        self._exchange = exchange
+        self._request = request
+        self._body = body  # None: an extra route, passed on as it is
+        self._id = request_id
+        self._call: Call | None = None
+        self._relay: Relay | None = None
+        self._attempt = 0
+        self._seen_first = False
+        exchange.on_gone = self._on_gone
+        exchange.on_paused = self._on_paused
+
+    # -- commands ---------------------------------------------------------------------------------
+
+    def dispatch(self, command: Dispatch) -> None:
+        """Send an attempt."""
+        gateway, body = self._gateway, self._body
+        self._dispatch = command
+        self._attempt = command.attempt
+        self._upstream = upstream = gateway.upstreams[command.replica]
+        self._sent_at = gateway.driver.now()
+        self._status = 0
+        self._headers: Headers = []
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._error = False
+        self._streaming = False
+        self._progress_at = FIRST_PROGRESS_TOKENS
+        if body is None:
+            sent = self._exchange.body
+        else:
+            pool = gateway.config.pools[command.pool]
+            sent = body.write(
+                model=upstream.model if upstream.model != body.model else None,
+                max_tokens=command.max_tokens,
+                inject_usage=pool.inject_usage,
+                keep=gateway.allowed_fields[command.pool],
+            )
+            if body.stream:
+                ratio = gateway.bytes_per_token(command.pool)
+                self._relay = Relay(
+                    body.api,
+                    withhold_usage=pool.inject_usage and not body.wants_usage,
+                    choices=body.answers,
+                    bytes_per_token=ratio,
+                    prompt_tokens=int(body.prompt_bytes / ratio) + body.prompt_tokens_known,
+                )
+        self._call = upstream.send(self._exchange, self._id, sent, self)
+
+    def refuse(self, command: Reject | Evict) -> None:
+        """Say no. Where a part of an answer has been sent already, break it off instead."""
+        self._drop_call()
+        exchange = self._exchange
+        if exchange.started:
+            exchange.abort()
+            return
+        api = self._body.api if self._body is not None else None
+        self._gateway.refuse(
+            exchange,
+            command.reason,
+            command.detail,
+            request_id=self._id,
+            api=api,
+            retry_after_s=command.retry_after_s,
+            quota=command.quota,
+        )
+
+    def truncate(self, command: Truncate) -> None:
+        """End a stream well-formed at an event boundary, and stop the engine."""
+        self._drop_call()
+        relay = self._relay
+        assert relay is not None
+        if command.reason is Reason.SHUTTING_DOWN:
+            last = relay.error("the gateway is shutting down", command.reason.value)
+        else:
+            last = relay.truncate()
+        self._begin_stream()
+        self._exchange.end(last)
+        self._report_finished(200, relay.usage, relay.output_tokens)
+
+    def abort(self, command: Abort) -> None:
+        """Stop the attempt."""
+        self._drop_call()
+
+    # -- the client -------------------------------------------------------------------------------
+
+    def _on_gone(self) -> None:
+        """The client left: the engine is stopped at once, then the permit is given back."""
+        self._drop_call()
+        relay = self._relay
+        self._gateway.driver.flights.pop(self._request.request_id, None)
+        self._gateway.driver.tell(
+            Cancelled(
+                request_id=self._request.request_id,
+                output_tokens=relay.output_tokens if relay is not None else 0,
+                usage=relay.usage if relay is not None else None,
+            )
+        )
+
+    def _on_paused(self, paused: bool) -> None:
+        if self._call is None:
+            return
+        if paused:
+            self._call.pause()
+        else:
+            self._call.resume()
+
+    def _drop_call(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    # -- the engine's answer ----------------------------------------------------------------------
+
+    def on_head(self, status: int, headers: Headers) -> None:
+        """The head of the engine's answer."""
+        self._status = status
+        self._headers = headers
+        if status >= 500 or status in KIND_OF_STATUS:
+            self._error = True
+            self._relay_off()
+        elif self._relay is not None:
+            content_type = _value(headers, b"content-type")
+            if status == 200 and content_type.startswith(b"text/event-stream"):
+                self._streaming = True
+            else:
+                self._relay_off()
+        if not self._streaming:
+            self._expect_more()
+
+    def on_body(self, data: bytes) -> None:
+        """A part of the engine's answer."""
+        if self._streaming:
+            self._on_events(data)
+            return
+        self._size += len(data)
+        if self._error:
+            if self._size <= ERROR_BYTES:
+                self._parts.append(data)
+        elif self._exchange.started:
+            self._exchange.write(data)
+            self._parts = [self._parts[-1][-4096:], data] if self._parts else [data]
+        else:
+            self._parts.append(data)
+            if self._size > HOLD_BYTES:
+                self._begin_whole()
+
+    def on_end(self) -> None:
+        """The engine's answer is complete by its framing."""
+        self._call = None
+        if self._error:
+            self._fail(KIND_OF_STATUS.get(self._status, FailureKind.SERVER_ERROR))
+        elif self._streaming:
+            self._end_stream()
+        else:
+            self._end_whole()
+
+    def on_failure(self, kind: FailureKind, detail: str) -> None:
+        """There will be no complete answer."""
+        self._call = None
+        self._gateway.note_failure(self._upstream.id, self._id, kind, detail)
+        self._fail(kind)
+
+    # -- streams ----------------------------------------------------------------------------------
+
+    def _on_events(self, data: bytes) -> None:
+        relay = self._relay
+        assert relay is not None
+        try:
+            out = relay.feed(data)
+        except UpstreamError as error:
+            self._drop_call()
+            self.on_failure(FailureKind.GARBAGE, str(error))
+            return
+        if relay.saw_error is not None and not self._exchange.started:
+            self._drop_call()
+            self._gateway.note_failure(self._upstream.id, self._id, FailureKind.SERVER_ERROR, relay.saw_error)
+            self._fail(FailureKind.SERVER_ERROR)
+            return
+        if out:
+            self._begin_stream()
+            self._exchange.write(out)
+        if not self._seen_first:
+            if relay.first_token:
+                self._seen_first = True
+                self._expect_more()
+                self._gateway.driver.tell(
+                    FirstToken(request_id=self._request.request_id, attempt=self._attempt)
+                )
+        elif relay.output_tokens >= self._progress_at:
+            self._progress_at = 2 * relay.output_tokens
+            self._gateway.driver.tell(
+                Progressed(
+                    request_id=self._request.request_id,
+                    attempt=self._attempt,
+                    output_tokens=relay.output_tokens,
+                )
+            )
+
+    def _begin_stream(self) -> None:
+        if not self._exchange.started:
+            self._exchange.start(200, self._answer_headers())
+
+    def _end_stream(self) -> None:
+        relay = self._relay
+        assert relay is not None
+        ending = relay.end()
+        if relay.saw_error is not None or not ending.complete:
+            detail = relay.saw_error or "the stream ended without its end"
+            self._gateway.note_failure(self._upstream.id, self._id, FailureKind.RESET, detail)
+            self._fail(FailureKind.RESET)
+            return
+        self._begin_stream()
+        self._exchange.end(ending.tail)
+        self._report_finished(200, relay.usage, relay.output_tokens)
+
+    def _relay_off(self) -> None:
+        """What came is no stream; whether one was asked for no longer matters."""
+        self._relay = None
+
+    # -- whole answers ----------------------------------------------------------------------------
+
+    def _begin_whole(self) -> None:
+        length = _value(self._headers, b"content-length")
+        self._exchange.start(self._status, self._answer_headers(), int(length) if length.isdigit() else None)
+        for part in self._parts:
+            self._exchange.write(part)
+
+    def _end_whole(self) -> None:
+        body = b"".join(self._parts)
+        usage = None
+        if self._body is not None and self._status < 400:
+            usage = usage_of(self._body.api, body) if not self._exchange.started else None
+        if self._exchange.started:
+            self._exchange.end()
+        else:
+            self._exchange.respond(self._status, self._answer_headers(), body)
+        self._report_finished(self._status, usage, usage.output_tokens if usage else 0)
+
+    # -- reports ----------------------------------------------------------------------------------
+
+    def _report_finished(self, status: int, usage: Usage | None, output_tokens: int) -> None:
+        driver = self._gateway.driver
+        driver.flights.pop(self._request.request_id, None)
+        driver.tell(
+            Finished(
+                request_id=self._request.request_id,
+                attempt=self._attempt,
+                status=status,
+                usage=usage,
+                output_tokens=output_tokens,
+            )
+        )
+
+    def _fail(self, kind: FailureKind) -> None:
+        """Report a failed attempt; what the client already has of it gets an end that says so."""
+        committed = self._exchange.started
+        relay = self._relay
+        usage, produced = (relay.usage, relay.output_tokens) if relay is not None else (None, 0)
+        if committed:
+            self._gateway.driver.flights.pop(self._request.request_id, None)
+            if relay is None:
+                self._exchange.abort()
+            elif relay.saw_error is None:
+                self._exchange.end(
+                    relay.error("the engine broke off its answer", Reason.UPSTREAM_ERROR.value)
+                )
+            else:
+                self._exchange.end()  # the engine's own error event has gone through
+        self._relay = None
+        self._seen_first = False
+        self._gateway.driver.tell(
+            Failed(
+                request_id=self._request.request_id,
+                attempt=self._attempt,
+                kind=kind,
+                committed=committed,
+                status=self._status if self._error else 0,
+                output_tokens=produced,
+                usage=usage,
+                retry_after_s=_seconds(_value(self._headers, b"retry-after")) if self._error else None,
+                detail=_message_of(b"".join(self._parts)) if self._error else "",
+            )
+        )
+
+    def _expect_more(self) -> None:
+        if self._call is not None:
+            self._call.expect_within(self._upstream.timeouts.inter_token_timeout_s)
+
+    def _answer_headers(self) -> Headers:
+        """The engine's headers less what is ours to say, and what governing has to say."""
+        command = self._dispatch
+        headers = [pair for pair in self._headers if pair[0] not in OURS]
+        headers.append((b"x-request-id", self._id))
+        upstream_s = self._gateway.driver.now() - self._sent_at
+        timing = b"queue;dur=%.1f, upstream;dur=%.1f" % (command.queued_s * 1e3, upstream_s * 1e3)
+        headers.append((b"server-timing", timing))
+        if command.quota is not None:
+            headers += quota_headers(command.quota)
+        if command.degraded:
+            headers.append((b"x-tidegate-degraded", ", ".join(command.degraded).encode()))
+        return headers
+
+
+def _value(headers: Headers, name: bytes) -> bytes:
+    for known, value in headers:
+        if known == name:
+            return value
+    return b""
+
+
+def _seconds(value: bytes) -> float | None:
+    """A Retry-After in seconds; the other form, a date, is not used by engines."""
+    return float(value) if value.isdigit() and len(value) < 7 else None
+
+
+def _message_of(body: bytes) -> str:
+    """What an engine says of its error, short and on one line."""
+    text = body[:400].decode("utf-8", "replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

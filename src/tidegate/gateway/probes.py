@@ -1,0 +1,204 @@
+"""How is a replica, and what is it? Health, load and capacity, as the engine itself tells.
+
+The governor says when to probe. Each probe asks for health; a healthy replica is also scraped for its load,
+and asked once (again after it was down) which models it serves and how large it is. A scrape reads only
+the series it needs: a general parser takes 24 ms on vLLM's page, this takes well under one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from tidegate.config import Config
+from tidegate.config.schema import Engine
+from tidegate.core.errors import UpstreamError
+from tidegate.core.messages import Event, Probed, ReplicaSeen
+from tidegate.gateway.upstream import Upstream
+from tidegate.net.client import Response
+
+log = logging.getLogger("tidegate.probes")
+
+SCRAPE_TIMEOUT_S = 2.0
+
+
+class Prober:
+    """Probes replicas when told to, one probe at a time each."""
+
+    def __init__(
+        self,
+        config: Config,
+        upstreams: dict[str, Upstream],
+        tell: Callable[[Event], None],
+        in_flight: Callable[[str], int],
+    ) -> None:
+        self.models: dict[str, dict[str, dict[str, Any]]] = {}
+        """What replicas list in /v1/models, by replica id and model name."""
+        self.probed: set[str] = set()
+        """Replicas that have answered a probe, well or badly."""
+        self._config = config
+        self._upstreams = upstreams
+        self._tell = tell
+        self._in_flight = in_flight
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._said_down: set[str] = set()
+
+    def probe(self, replica_id: str) -> None:
+        """Ask a replica for its health in the background."""
+        task = asyncio.get_running_loop().create_task(self._probe(self._upstreams[replica_id]))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop every probe that is under way."""
+        for task in tuple(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _probe(self, upstream: Upstream) -> None:
+        probe = self._config.pools[upstream.pool_name].probe
+        ok = False
+        try:
+            response = await self._get(upstream, probe.path, probe.timeout_s)
+            ok = 200 <= response.status < 300
+            why = f"{probe.path} answered {response.status}"
+        except (UpstreamError, OSError, TimeoutError) as error:
+            why = f"{type(error).__name__}: {error}"
+        self._log(upstream.id, ok, why)
+        seen = None
+        if ok:
+            try:
+                if upstream.id not in self.models:
+                    await self._discover(upstream)
+                seen = await self._scrape(upstream)
+            except (UpstreamError, OSError, TimeoutError, msgspec.DecodeError):
+                seen = None  # healthy is healthy: load and size are a bonus that not every engine tells
+        else:
+            self.models.pop(upstream.id, None)
+        self.probed.add(upstream.id)
+        if seen is not None:
+            self._tell(seen)
+        self._tell(Probed(replica=upstream.id, ok=ok))
+
+    def _log(self, replica_id: str, ok: bool, why: str) -> None:
+        if ok and replica_id in self._said_down:
+            self._said_down.discard(replica_id)
+            log.info("replica %s answers its probes again", replica_id)
+        elif not ok and replica_id not in self._said_down:
+            self._said_down.add(replica_id)
+            log.warning("replica %s fails its probe: %s", replica_id, why)
+
+    async def _get(self, upstream: Upstream, path: str, timeout_s: float) -> Response:
+        full = upstream.config.url.path + path
+        return await upstream.client.request("GET", full, upstream.headers(), timeout_s=timeout_s)
+
+    # -- what it is -------------------------------------------------------------------------------
+
+    async def _discover(self, upstream: Upstream) -> None:
+        listed = await self._json(upstream, "/v1/models")
+        entries = listed.get("data") if isinstance(listed, dict) else None
+        models = {
+            entry["id"]: entry
+            for entry in entries or []
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str)
+        }
+        self.models[upstream.id] = models
+        engine = self._config.pools[upstream.pool_name].engine
+        slots = context = None
+        if engine in (Engine.AUTO, Engine.LLAMACPP) and _is_llamacpp(models):
+            slots, context = _size_of_llamacpp(await self._json(upstream, "/props"))
+        if context is None:
+            lengths = [entry.get("max_model_len") for entry in models.values()]
+            context = min((length for length in lengths if isinstance(length, int)), default=None)
+        self._tell(ReplicaSeen(replica=upstream.id, slots=slots, context_tokens=context))
+
+    async def _json(self, upstream: Upstream, path: str) -> Any:
+        response = await self._get(upstream, path, SCRAPE_TIMEOUT_S)
+        return msgspec.json.decode(response.body) if response.status == 200 else None
+
+    # -- how loaded it is -------------------------------------------------------------------------
+
+    async def _scrape(self, upstream: Upstream) -> ReplicaSeen | None:
+        if self._config.pools[upstream.pool_name].engine is Engine.OTHER:
+            return None
+        before = self._in_flight(upstream.id)
+        response = await self._get(upstream, "/metrics", SCRAPE_TIMEOUT_S)
+        return read_metrics(upstream.id, response.body, before) if response.status == 200 else None
+
+
+def read_metrics(replica_id: str, page: bytes, in_flight_before: int = 0) -> ReplicaSeen | None:
+    """The few series that matter of vLLM's or llama.cpp's /metrics; None for an unknown page."""
+    if b"\nvllm:" in page:
+        usage = list(_series(page, b"vllm:kv_cache_usage_perc")) or list(
+            _series(page, b"vllm:gpu_cache_usage_perc")
+        )
+        return ReplicaSeen(
+            replica=replica_id,
+            running=_total(page, b"vllm:num_requests_running"),
+            waiting=_total(page, b"vllm:num_requests_waiting"),
+            # Several engines of one server (data parallel) each tell their own.
+            kv_used_ratio=sum(usage) / len(usage) if usage else None,
+            kv_capacity_tokens=_vllm_capacity(page),
+            in_flight_before=in_flight_before,
+        )
+    if b"\nllamacpp:" in page:
+        return ReplicaSeen(
+            replica=replica_id,
+            running=_total(page, b"llamacpp:requests_processing"),
+            waiting=_total(page, b"llamacpp:requests_deferred"),
+            in_flight_before=in_flight_before,
+        )
+    return None
+
+
+def _series(page: bytes, name: bytes) -> Iterator[float]:
+    """Values of every series of that exact name."""
+    at = page.find(b"\n" + name)
+    while at >= 0:
+        end = page.find(b"\n", at + 1)
+        line = page[at + 1 : end if end >= 0 else len(page)]
+        if line[len(name) : len(name) + 1] in (b"{", b" "):
+            with suppress(ValueError):
+                yield float(line.rpartition(b" ")[2])
+        at = page.find(b"\n" + name, at + 1)
+
+
+def _total(page: bytes, name: bytes) -> int | None:
+    values = list(_series(page, name))
+    return round(sum(values)) if values else None
+
+
+_LABEL = re.compile(rb'(block_size|num_gpu_blocks)="(\d+)"')
+
+
+def _vllm_capacity(page: bytes) -> int | None:
+    at = page.find(b"\nvllm:cache_config_info{")
+    if at < 0:
+        return None
+    labels = dict(_LABEL.findall(page[at + 1 : page.find(b"\n", at + 1)]))
+    if len(labels) < 2:
+        return None
+    return int(labels[b"block_size"]) * int(labels[b"num_gpu_blocks"])
+
+
+def _is_llamacpp(models: dict[str, dict[str, Any]]) -> bool:
+    return any(entry.get("owned_by") == "llamacpp" for entry in models.values())
+
+
+def _size_of_llamacpp(props: Any) -> tuple[int | None, int | None]:
+    """Slots, and the context of each."""
+    if not isinstance(props, dict):
+        return None, None
+    slots = props.get("total_slots")
+    settings = props.get("default_generation_settings")
+    context = settings.get("n_ctx") if isinstance(settings, dict) else None
+    return (
+        slots if isinstance(slots, int) and slots > 0 else None,
+        context if isinstance(context, int) and context > 0 else None,
+    )

@@ -1,0 +1,187 @@
+"""How does a gateway start, and how does it stop? Everything put together, for one process.
+
+Start: listen first for operators, then for clients. Stop: no new connection at once, what waits is
+refused, what runs may finish within the grace and is then ended well; nothing is cut without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from contextlib import contextmanager, suppress
+from random import Random
+from typing import Any
+
+import uvicorn
+
+from tidegate.config import Config
+from tidegate.core.messages import ReplicaAdded, ShutdownAsked
+from tidegate.gateway.admin import admin_app
+from tidegate.gateway.app import Gateway
+from tidegate.gateway.driver import Driver
+from tidegate.gateway.metrics import Metrics
+from tidegate.gateway.probes import Prober
+from tidegate.gateway.upstream import upstreams
+from tidegate.net.server import Server
+from tidegate.net.tls import server_context
+from tidegate.policy.governor import Governor
+
+log = logging.getLogger("tidegate")
+
+AFTER_GRACE_S = 1.0
+"""What a truncated answer has to leave the process by."""
+
+
+class AdminServer(uvicorn.Server):
+    """uvicorn without its signal handlers: signals are this process's to take."""
+
+    @contextmanager
+    def capture_signals(self) -> Any:
+        yield
+
+
+class Service:
+    """A running gateway. Made inside a running event loop."""
+
+    def __init__(self, config: Config, rng: Random | None = None) -> None:
+        self.config = config
+        self.governor = Governor(config.governor_settings(), rng or Random())
+        self.upstreams = upstreams(config)
+        self.driver = Driver(self.governor, self._probe, self._record)
+        self.metrics = Metrics(
+            self.governor, self.driver.now, {name: each.budgets for name, each in config.classes.items()}
+        )
+        self.gateway = Gateway(config, self.driver, self.upstreams)
+        self.gateway.refused = self.metrics.refused
+        self.gateway.discovered = self._discovered
+        self.gateway.listing = self._listing
+        self.prober = Prober(config, self.upstreams, self.driver.tell, self._in_flight)
+        self.server = Server(
+            self.gateway,
+            config.http,
+            ssl=server_context(str(config.tls.certificate), str(config.tls.private_key))
+            if config.tls
+            else None,
+        )
+        self.admin_port: int | None = None
+        self._admin: AdminServer | None = None
+        self._admin_task: asyncio.Task[None] | None = None
+        self._stopping = False
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Listen, and begin to probe. Raises OSError if an address cannot be had."""
+        _raise_descriptor_limit()
+        for replica_id, upstream in self.upstreams.items():
+            gate = upstream.config.gate
+            self.driver.tell(
+                ReplicaAdded(
+                    pool=upstream.pool_name,
+                    replica=replica_id,
+                    weight=upstream.config.weight,
+                    max_concurrency=gate.max_concurrency if gate else None,
+                    kv_capacity_tokens=gate.kv_tokens if gate else None,
+                )
+            )
+        if self.config.admin is not None:
+            await self._start_admin()
+        await self.server.listen(self.config.listen.host, self.config.listen.port)
+
+    async def stop(self, grace_s: float | None = None) -> None:
+        """End within `grace_s` (default: as configured) and a second."""
+        grace_s = self.config.shutdown_grace_s if grace_s is None else grace_s
+        self._stopping = True
+        self.server.stop_accepting()
+        self.driver.tell(ShutdownAsked(grace_s=grace_s))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(grace_s + AFTER_GRACE_S):
+                await self._quiet()
+        await self.server.close()
+        await self.prober.close()
+        for upstream in self.upstreams.values():
+            await upstream.client.close()
+        self.driver.close()
+        if self._admin is not None and self._admin_task is not None:
+            self._admin.should_exit = True
+            await self._admin_task
+
+    async def _quiet(self) -> None:
+        """Until nothing is in flight and every answer has left."""
+        while self.governor.live or self.server.connections:  # noqa: ASYNC110 - an end needs no event
+            await asyncio.sleep(0.05)
+
+    async def _start_admin(self) -> None:
+        assert self.config.admin is not None
+        address = self.config.admin.listen
+        settings = uvicorn.Config(
+            admin_app(self),
+            host=address.host,
+            port=address.port,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=5,
+            limit_concurrency=64,
+        )
+        self._admin = AdminServer(settings)
+        self._admin_task = asyncio.create_task(self._admin.serve())
+        while not self._admin.started:
+            if self._admin_task.done():
+                await self._admin_task
+                raise OSError(f"the admin listener cannot have {address}")
+            await asyncio.sleep(0.005)
+        self.admin_port = self._admin.servers[0].sockets[0].getsockname()[1]
+
+    def not_ready(self) -> str | None:
+        """Why no traffic should come here; None when it may."""
+        if self._stopping:
+            return "shutting down"
+        now = self.driver.now()
+        for name, pool in self.governor.pools.items():
+            if self.config.pools[name].discover and not self._discovered():
+                return f"pool {name} has not discovered its models yet"
+            if pool.members and not self.prober.probed & pool.members.keys():
+                return f"no replica of pool {name} has answered a probe yet"
+        if not any(pool.any_available(now) for pool in self.governor.pools.values()):
+            return "no replica is available"
+        return None
+
+    # -- between the parts ------------------------------------------------------------------------
+
+    def _probe(self, replica_id: str) -> None:
+        self.prober.probe(replica_id)
+
+    def _record(self, record: Any) -> None:
+        self.metrics.observe(record)
+
+    def _in_flight(self, replica_id: str) -> int:
+        return self.governor.members[replica_id].replica.in_flight
+
+    def _discovered(self) -> dict[str, dict[str, Any]]:
+        found: dict[str, dict[str, Any]] = {}
+        for replica_id, models in self.prober.models.items():
+            if self.config.pools[self.upstreams[replica_id].pool_name].discover:
+                found |= models
+        return found
+
+    def _listing(self, pool: str) -> dict[str, Any]:
+        """An engine's own entry for the model of a pool, from any replica that has one."""
+        for replica_id, models in self.prober.models.items():
+            upstream = self.upstreams[replica_id]
+            if upstream.pool_name == pool and upstream.model in models:
+                return models[upstream.model]
+        return {}
+
+
+def _raise_descriptor_limit() -> None:
+    """Two descriptors a stream: take as many as the system allows, and say so if they are few."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if hard < 4096:
+        log.warning("only %d file descriptors may be open: about %d streams at once", hard, hard // 2)

@@ -1,0 +1,91 @@
+"""How is a replica spoken to? Its connections, its credential, and the request heads that it gets.
+
+The client's credentials never travel on: of its headers only those on a short list do.
+"""
+
+from __future__ import annotations
+
+from tidegate.config import Config, credential_of
+from tidegate.config.schema import PoolConfig, ReplicaConfig
+from tidegate.net.client import Call, Client, ResponseSink
+from tidegate.net.exchange import Exchange
+from tidegate.net.tls import client_context
+
+FORWARDED = frozenset(
+    {
+        b"traceparent",
+        b"tracestate",
+        b"user-agent",
+        b"anthropic-version",
+        b"anthropic-beta",
+        b"openai-beta",
+    }
+)
+"""Client headers that an engine may see."""
+
+
+class Upstream:
+    """One replica: a pool of connections and prepared request heads."""
+
+    __slots__ = ("_credential", "_heads", "_tail", "client", "config", "id", "model", "pool_name", "timeouts")
+
+    def __init__(
+        self, replica_id: str, pool_name: str, pool: PoolConfig, replica: ReplicaConfig, config: Config
+    ):
+        self.id = replica_id
+        self.pool_name = pool_name
+        self.config = replica
+        self.model = replica.model or (None if pool.discover else pool_name)
+        """The model's name at this engine; None leaves what the client said."""
+        self.timeouts = config.upstream
+        origin = replica.url
+        self.client = Client(
+            origin.host,
+            origin.port,
+            config.client_limits(),
+            ssl=client_context() if origin.tls else None,
+            server_hostname=origin.host if origin.tls else None,
+        )
+        credential = credential_of(replica)
+        self._credential = credential.encode() if credential else b""
+        lines = f"host: {origin.authority}\r\naccept-encoding: identity\r\n".encode()
+        if self._credential:
+            lines += b"authorization: Bearer " + self._credential + b"\r\n"
+        self._tail = lines
+        self._heads: dict[tuple[str, str], bytes] = {}
+
+    def send(self, exchange: Exchange, request_id: bytes, body: bytes, sink: ResponseSink) -> Call:
+        """Send a client's request with another body; the answer comes to `sink`."""
+        start = self._heads.get((exchange.method, exchange.path))
+        if start is None:
+            line = f"{exchange.method} {self.config.url.path}{exchange.path} HTTP/1.1\r\n".encode()
+            start = self._heads[exchange.method, exchange.path] = line + self._tail
+        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n" % (
+            start,
+            len(body),
+            request_id,
+        )
+        for name, value in exchange.headers:
+            if name in FORWARDED:
+                head += b"%b: %b\r\n" % (name, value)
+        return self.client.send(head + b"\r\n", body, sink)
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """What a probe must carry."""
+        if self._credential:
+            return [(b"authorization", b"Bearer " + self._credential)]
+        return []
+
+
+def upstreams(config: Config) -> dict[str, Upstream]:
+    """Every replica of the configuration by an id that is unique in the fleet.
+
+    The id is the replica's name where no other pool has one of that name, else pool/name.
+    """
+    everyone = [(pool_name, replica) for pool_name, replica in config.replicas()]
+    names = [replica.name for _, replica in everyone]
+    found: dict[str, Upstream] = {}
+    for pool_name, replica in everyone:
+        replica_id = replica.name if names.count(replica.name) == 1 else f"{pool_name}/{replica.name}"
+        found[replica_id] = Upstream(replica_id, pool_name, config.pools[pool_name], replica, config)
+    return found
