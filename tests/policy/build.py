@@ -1,0 +1,63 @@
+"""How does a policy test say, in one line, a request, a pool or a governor?"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any, TypeVar
+
+from tidegate.core.messages import Command, Dispatch, Evict, Reject, ReplicaAdded
+from tidegate.core.request import Request, Usage
+from tidegate.policy.governor import Governor
+from tidegate.policy.prediction import PredictionSettings
+from tidegate.policy.settings import GovernorSettings, PoolSettings
+
+C = TypeVar("C")
+
+EXACT = PredictionSettings(bytes_per_token=1.0, output_tokens=10.0)
+"""A byte is a token, and every output is thought to be ten: sizes in tests can be read off."""
+
+
+def ask(request_id: int, **fields: Any) -> Request:
+    """A request of ten prompt tokens (under EXACT) of tenant `a`."""
+    values: dict[str, Any] = {"model": "m", "tenant": "a", "key": "k", "priority": "default"}
+    return Request(**(values | {"request_id": request_id, "prompt_bytes": 10} | fields))
+
+
+def used(prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Usage:
+    """What an engine reports."""
+    return Usage(prompt_tokens=prompt_tokens, output_tokens=output_tokens, cached_tokens=cached_tokens)
+
+
+def govern(
+    replicas: int = 1, concurrency: int | None = 1, pool: dict[str, Any] | None = None, **settings: Any
+) -> Governor:
+    """A governor of one pool `m` with replicas `r0`, `r1`, … that joined at 0, their first probe asked for."""
+    pools = {"m": PoolSettings(**({"prediction": EXACT} | (pool or {})))}
+    governor = Governor(GovernorSettings(**({"pools": pools} | settings)), Random(1))
+    for index in range(replicas):
+        governor.handle(ReplicaAdded(pool="m", replica=f"r{index}", max_concurrency=concurrency), 0.0)
+    governor.on_wakeup(0.0)
+    return governor
+
+
+def only(commands: list[Command], kind: type[C]) -> C:
+    """The one command there is, which must be of that kind."""
+    assert [type(each) for each in commands] == [kind], commands
+    (command,) = commands
+    assert isinstance(command, kind)
+    return command
+
+
+def of(commands: list[Command], kind: type[C]) -> list[C]:
+    """The commands of that kind, in order."""
+    return [each for each in commands if isinstance(each, kind)]
+
+
+def refusals(commands: list[Command]) -> list[tuple[int, str]]:
+    """Who was refused and why, in order."""
+    return [(each.request_id, each.reason.name) for each in commands if isinstance(each, Reject | Evict)]
+
+
+def sent(commands: list[Command]) -> list[tuple[int, int, str]]:
+    """Request, attempt and replica of each dispatch, in order."""
+    return [(each.request_id, each.attempt, each.replica) for each in commands if isinstance(each, Dispatch)]

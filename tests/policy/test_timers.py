@@ -1,0 +1,69 @@
+"""Timers: due in order, equal instants as they were set, the dead never seen and not kept."""
+
+from __future__ import annotations
+
+from math import inf
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.policy.timers import Timers
+
+
+def test_due_items_come_in_order():
+    """Earlier first, equal instants in the order of set, and nothing before its time."""
+    timers: Timers[str] = Timers(lambda _: False)
+    for when, item in [(2.0, "c"), (1.0, "a"), (1.0, "b"), (inf, "never")]:
+        timers.set(when, item)
+
+    assert timers.next_at() == 1.0
+    assert timers.pop_due(0.999) is None
+    assert [timers.pop_due(1.0), timers.pop_due(1.0), timers.pop_due(1.0)] == ["a", "b", None]
+    assert timers.pop_due(5.0) == "c"
+    assert timers.next_at() == inf
+    assert len(timers) == 0
+
+
+def test_the_dead_are_skipped():
+    """Who has died wakes nobody."""
+    dead = {"a"}
+    timers: Timers[str] = Timers(dead.__contains__)
+    timers.set(1.0, "a")
+    timers.set(2.0, "b")
+
+    assert timers.next_at() == 2.0
+    assert timers.pop_due(9.0) == "b"
+
+
+def test_a_hundred_thousand_short_lives_leave_nothing_behind():
+    """Ten-minute deadlines of requests that ended long ago do not pile up."""
+    dead: set[int] = set()
+    timers: Timers[int] = Timers(dead.__contains__)
+    most = 0
+    for item in range(100_000):
+        timers.set(600.0 + item, item)
+        if item >= 100:
+            dead.add(item - 100)
+            timers.forget()
+        most = max(most, len(timers))
+
+    assert most < 1_000
+    assert timers.next_at() == 600.0 + 99_900
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=800))
+def test_compaction_loses_no_living_item(items: list[tuple[int, bool]]):
+    """All who live come out, in order, whatever died in between."""
+    dead: set[int] = set()
+    timers: Timers[int] = Timers(dead.__contains__)
+    for number, (when, dies) in enumerate(items):
+        timers.set(float(when), number)
+        if dies:
+            dead.add(number)
+            timers.forget()
+
+    out = []
+    while (item := timers.pop_due(10.0)) is not None:
+        out.append(item)
+    living = [n for n in range(len(items)) if n not in dead]
+    assert out == sorted(living, key=lambda n: (items[n][0], n))
