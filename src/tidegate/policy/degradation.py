@@ -85,7 +85,8 @@ class Ladder:
                 self._calm_since[index] = inf
                 continue
             self._calm_since[index] = min(self._calm_since[index], now)
-            if now - self._calm_since[index] >= step.dwell_s:
+            # The same sum as in `next_wakeup`: a difference may round to just below the dwell, for ever.
+            if now >= self._calm_since[index] + step.dwell_s:
                 self.active[index] = False
                 self._calm_since[index] = inf
 
