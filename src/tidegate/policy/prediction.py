@@ -129,6 +129,7 @@ class DrainRate:
 
     window_s: float = 10.0
     settled_s: float = 1.0  # busy seconds before the rate is believed
+    horizon_s: float = 120.0  # promises reach no further: nobody is told to wait longer
     booked_at: float = -inf
     _tokens: float = 0.0
     _seconds: float = 0.0
@@ -163,7 +164,8 @@ class DrainRate:
         rate = self.tokens_per_s
         if rate <= 0:
             return 1.0
-        self.booked_at = max(self.booked_at, now + tokens_ahead / rate) + cost / rate
+        booked_at = max(self.booked_at, now + tokens_ahead / rate) + cost / rate
+        self.booked_at = min(booked_at, now + self.horizon_s)
         return self.booked_at - now
 
     def _pass(self, now: float) -> None:
