@@ -166,7 +166,6 @@ class Governor:
         if isinstance(call, Refusal):
             self._reject(request, call, now, out)
         elif (full := self._make_room(call, now, out)) is not None:
-            call.charge.settle(now, 0.0)
             self._reject(request, full, now, out)
         else:
             self._calls[request.request_id] = call
@@ -177,7 +176,7 @@ class Governor:
                 self._arm(call)
 
     def _make_room(self, call: Call, now: float, out: list[Command]) -> Refusal | None:
-        """A place in the queue, displacing others where that is just; else why there is none."""
+        """A place in the queue, displacing others where that is just; else why there is none, at no charge."""
         pool, queue = call.pool, call.pool.queue
         if not queue.requests:
             return None
@@ -198,6 +197,7 @@ class Governor:
         return None
 
     def _full(self, call: Call, reason: Reason, detail: str, now: float) -> Refusal:
+        call.charge.void()
         wait_s = call.pool.book(now, self.rng, call.prompt_tokens + call.output_tokens)
         return Refusal(reason, detail, wait_s, quota(now, call.charge.scopes))
 

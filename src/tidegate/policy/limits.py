@@ -166,8 +166,19 @@ class Charge:
                 scope.tokens.take(now, more)
                 self.reserved[index] = credits
 
+    def void(self) -> None:
+        """The request was refused after all: return everything, its place among the requests too."""
+        assert not self.settled, "a charge is settled once"
+        self.settled = True
+        for scope, reserved in zip(self.scopes, self.reserved, strict=True):
+            scope.in_flight -= 1
+            if scope.requests is not None:
+                scope.requests.give_back(1)
+            if scope.tokens is not None:
+                scope.tokens.give_back(reserved)
+
     def settle(self, now: float, credits: float) -> None:
-        """The request cost `credits` in all. Every ending calls this exactly once."""
+        """The request cost `credits` in all. Every ending of what was let in calls this once."""
         assert not self.settled, "a charge is settled once"
         self.settled = True
         for scope, reserved in zip(self.scopes, self.reserved, strict=True):
