@@ -57,13 +57,11 @@ def running_gateway(
 ) -> Iterator[GatewayProcess]:
     """Serve in front of `urls`, or as `config` says; its configuration and log are kept in `folder`."""
     port, admin_port = free_port(), free_port()
-    listen, admin = f"127.0.0.1:{port}", f"127.0.0.1:{admin_port}"
     command: list[str | Path] = [sys.executable, "-m", "tidegate", "serve", *urls]
-    if config is None:
-        command += ["--listen", listen, "--admin", admin]
-    else:
+    command += ["--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"]
+    if config is not None:
         path = folder / f"gateway-{port}.yaml"
-        path.write_text(yaml.safe_dump({**config, "listen": listen, "admin": {"listen": admin}}))
+        path.write_text(yaml.safe_dump(dict(config)))
         command += ["--config", path]
     with started("tidegate serve", command, folder / f"gateway-{port}.log") as server:
         running = GatewayProcess(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{admin_port}", server)

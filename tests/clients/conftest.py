@@ -11,8 +11,8 @@ from tests.gateway_process import GatewayProcess, running_gateway
 
 @pytest.fixture(scope="package")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorProcess]:
-    """One emulated engine that all tests share."""
-    with running_emulator(tmp_path_factory.mktemp("engine")) as running:
+    """One emulated engine that all tests share, fast enough not to be waited for."""
+    with running_emulator(tmp_path_factory.mktemp("engine"), "--speed", "8") as running:
         yield running
 
 

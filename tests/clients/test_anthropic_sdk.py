@@ -86,12 +86,18 @@ def test_a_message_cut_at_its_deadline_is_well_formed(
 ) -> None:
     """Total expiry ends a stream as a length limit would: the SDK reads it to the end, and no error."""
     front = gateway(
-        config={"pools": {engine.model: {"replicas": [{"url": engine.url}], "deadlines": {"total_s": 0.5}}}}
+        config={
+            "pools": {
+                engine.model: {"replicas": [{"url": engine.url}], "deadlines": {"ttft_s": 1, "total_s": 1}}
+            }
+        }
     )
 
     with (
         anthropic_at(front.base_url) as client,
-        client.messages.stream(model=engine.model, messages=ASKED, max_tokens=5000) as events,
+        client.messages.stream(
+            model=engine.model, messages=ASKED, max_tokens=5000, extra_body={"ignore_eos": True}
+        ) as events,
     ):
         message = events.get_final_message()
 

@@ -141,11 +141,19 @@ def test_a_stream_without_content_has_no_first_token(
     front = gateway(llama.url)
     with openai_at(front.base_url) as client:
         empty = chat(client, llama.alias, "Say nothing", stream=True, logit_bias={END_OF_TEXT: 100})
-        after_the_empty_one = front.sample("tidegate_ttft_seconds_count")
+        eventually(lambda: ended_and_begun(front) == (1, 0), "one ended, without a first token")
         chat(client, llama.alias, "Say something", stream=True, **SAME_EACH_TIME)
+        eventually(lambda: ended_and_begun(front) == (2, 1), "one more ended, with one")
 
     assert (empty.text, empty.finish_reason) == ("", "stop")
-    assert (after_the_empty_one, front.sample("tidegate_ttft_seconds_count")) == (0, 1)
+
+
+def ended_and_begun(front: GatewayProcess) -> tuple[float, float]:
+    """How many requests the metrics have seen end, and in how many of them a first token."""
+    return (
+        front.sample("tidegate_e2e_request_latency_seconds_count"),
+        front.sample("tidegate_time_to_first_token_seconds_count"),
+    )
 
 
 @pytest.mark.parametrize("max_concurrency", [None, 2], ids=["slots-as-told", "configured"])
