@@ -60,7 +60,7 @@ TABLE: dict[str, Profile] = {
     # a: 16.06 GB of weights read = 6.0 ms, plus 0.4 ms to launch. c: 2 x 32 layers x 8 KV heads x 128 x 2 B
     # = 131,072 B per token at full bandwidth. d: 2 x 8.03e9 FLOP per token. b: fitted. KV: 0.9 x 80 GB less
     # weights and 4 GB of activations. Against 34 measured TPOTs (TensorRT-LLM, 8 to 128 sequences, prompts
-    # of 1 to 4 K; from the aiconfigurator project) these give a mean error of 2.5 %, at most 7 %.
+    # of 1 to 4 K; from the aiconfigurator project) these give a mean error of 2.7 %, at most 7.1 %.
     "h100-8b": Profile(
         a_s=6.4e-3,
         b_s_per_sequence=10e-6,

@@ -75,7 +75,6 @@ def openai_usage(prompt_tokens: int, output_tokens: int) -> dict[str, Any]:
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + output_tokens,
         "completion_tokens": output_tokens,
-        "prompt_tokens_details": None,
     }
 
 
@@ -105,10 +104,10 @@ class CompletionsVoice:
         """Chat says who speaks, for each choice."""
         if not self._chat:
             return b""
-        usage = self._usage_so_far() if self._about.job.continuous_usage else b""
         role = b'"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]'
         return b"".join(
-            b'%b{"index":%d,%b%b}\n\n' % (self._head, choice.index, role, usage) for choice in self._choices
+            b'%b{"index":%d,%b%b}\n\n' % (self._head, choice.index, role, self._usage_of(choice, 0))
+            for choice in self._choices
         )
 
     def piece(self, choice: Choice, text: bytes, last: bool) -> bytes:
@@ -119,7 +118,7 @@ class CompletionsVoice:
         finish = b"null"
         if last:
             finish = b'"%b","stop_reason":null' % FINISH[choice.cut]
-        usage = self._usage_so_far() if self._about.job.continuous_usage else b""
+        usage = self._usage_of(choice, choice.sent)
         closed = b'"},' if self._chat else b'",'
         return b'%b%b"logprobs":null,"finish_reason":%b}]%b}\n\n' % (before, closed, finish, usage)
 
@@ -127,7 +126,8 @@ class CompletionsVoice:
         """The usage, if asked for, and the terminator."""
         if not self._about.job.include_usage:
             return DONE
-        return b"%b]%b}\n\n%b" % (self._head, self._usage_so_far(), DONE)
+        usage = openai_usage(self._about.prompt_tokens, self._output_tokens())
+        return b'%b],"usage":%b}\n\n%b' % (self._head, encoded(usage), DONE)
 
     def whole(self, texts: Several[bytes]) -> bytes:
         """All choices and the usage."""
@@ -159,8 +159,11 @@ class CompletionsVoice:
     def _output_tokens(self) -> int:
         return sum(choice.sent for choice in self._choices)
 
-    def _usage_so_far(self) -> bytes:
-        return b',"usage":' + encoded(openai_usage(self._about.prompt_tokens, self._output_tokens()))
+    def _usage_of(self, choice: Choice, output_tokens: int) -> bytes:
+        """Continuous usage, if asked for: vLLM's counts one choice, not all."""
+        if not self._about.job.continuous_usage:
+            return b""
+        return b',"usage":' + encoded(openai_usage(choice.sequence.prompt_tokens, output_tokens))
 
 
 class ResponsesVoice:
