@@ -207,9 +207,10 @@ def test_contracts_of_an_exchange(run: Run) -> None:
             with pytest.raises(CallerError):
                 exchange.write(b"x")
             exchange.respond(200, [], b"abc")
-            for broken in (lambda: exchange.respond(200, [], b""), lambda: exchange.end()):
-                with pytest.raises(CallerError):
-                    broken()
+            with pytest.raises(CallerError):
+                exchange.respond(200, [], b"")
+            with pytest.raises(CallerError):
+                exchange.end()
             await raw.answer()
             await until(lambda: len(handler.held) == 2)
             exchange = handler.held[1]

@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
             if not exchange.started:
                 self._call(self._server.handler.on_request, exchange)
             return True
-        return False
+        return not exchange.whole and self._reader.read_on()
 
     def _open(self, exchange: Exchange) -> None:
         """Show the head to the handler, and have the body sent if it still wants it."""
