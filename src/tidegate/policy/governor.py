@@ -181,7 +181,7 @@ class Governor:
         if not queue.requests:
             return None
         cost = call.prompt_tokens + call.output_tokens
-        wait_s = pool.drain.wait_s(queue.ahead_of(call.flow))
+        wait_s = pool.drain.wait_s(queue.ahead_of(call.flow, cost))
         if now + wait_s > min(call.queue_until, call.total_until):
             detail = f"the wait for {pool.name} would be {wait_s:.0f} s, longer than this request may wait"
             return self._full(call, Reason.WAIT_TOO_LONG, detail, now)

@@ -158,9 +158,7 @@ class Queue:
         self._leave(entry)
         if flow.entries:
             self._rank(flow)
-        lane.credit = max(0.0, lane.credit - cost)
-        if self.requests:
-            self._accrue(lane, cost)
+        self._accrue(lane, cost)
 
     def correct(self, flow: Flow, more: float) -> None:
         """What a flow was charged for turned out to cost `more` tokens (negative: fewer)."""
@@ -186,16 +184,20 @@ class Queue:
         assert lane_next is not None
         return lane_next.next_flow().head()
 
-    def ahead_of(self, flow: Flow) -> float:
-        """Tokens that go before a newcomer of that flow, if all others stay as they are.
+    def ahead_of(self, flow: Flow, cost: float) -> float:
+        """Tokens that go before a newcomer of that flow and cost, if all others stay as they are.
 
         All of the higher classes; of its own, what the others may send while its own waiting work and
-        it are served at its weight, which is never more than what waits there.
+        it are served at its weight, which is never more than what waits there. The guaranteed share of
+        its class bounds the sum: without that, a high class under full load would have all others
+        refused for a wait that they do not have.
         """
         own = flow.lane
         higher = sum(lane.tokens for lane in self.lanes[: own.rank])
         weight = own.weight if flow.entries else own.weight + flow.weight
-        return higher + min(own.tokens, flow.tokens * weight / flow.weight + flow.debt())
+        before = min(own.tokens, flow.tokens * weight / flow.weight + flow.debt())
+        share = own.settings.guaranteed_share
+        return min(higher + before, (before + cost) / share) if higher and share > 0 else higher + before
 
     # -- who must leave ---------------------------------------------------------------------------
 
@@ -228,7 +230,7 @@ class Queue:
         own = newcomer.lane
         for lane in reversed(self.lanes[own.rank + 1 :]):
             if not lane.settings.protected:
-                yield from _newest_of_the_largest(lane, lane.requests - lane.settings.guaranteed_places, 0.0)
+                yield from _newest_of_the_largest(lane, lane.requests - lane.settings.guaranteed_places, -inf)
         share = (newcomer.tokens + cost) / newcomer.weight
         yield from _newest_of_the_largest(own, own.requests, share)
 
@@ -275,6 +277,7 @@ class Queue:
         lane.tokens = lane.tokens - entry.cost if lane.requests else 0.0
         if not lane.requests:
             lane.weight = 0.0
+            lane.credit = 0.0  # a guarantee is for those who wait, not savings for later
         self.requests -= 1
         self.tokens = self.tokens - entry.cost if self.requests else 0.0
         self.body_bytes -= entry.body_bytes
@@ -288,14 +291,11 @@ class Queue:
             heapify(lane.backlog)
 
     def _accrue(self, served: Lane, cost: float) -> None:
-        """Every waiting class earns its share of what another one was just given."""
+        """Every waiting class earns its share of all that is sent; whose work it was pays for it."""
         for lane in self.lanes:
-            if lane.requests and lane is not served:
-                lane.credit = min(
-                    lane.credit + cost * lane.settings.guaranteed_share, self.settings.max_tokens
-                )
-            elif not lane.requests:
-                lane.credit = 0.0  # a guarantee is for those who wait, not savings for later
+            if lane.requests:
+                earned = cost * lane.settings.guaranteed_share - (cost if lane is served else 0.0)
+                lane.credit = max(0.0, lane.credit + earned)
 
     def check(self) -> None:
         """Assert that the counts are those of the entries."""
