@@ -134,10 +134,12 @@ class Governor:
             if isinstance(item, Call):
                 self._on_due(item, now, out)
             elif isinstance(item, Pool):
-                item.wake_at = inf
-                self._pump(item, now, out)
+                if item.wake_at <= now:
+                    item.wake_at = inf
+                    self._pump(item, now, out)
             elif isinstance(item, Member):
-                self._probe(item, now, out)
+                if item.probe_at <= now:
+                    self._probe(item, now, out)
             else:
                 self._cut_all(now, out)
         return out
@@ -535,7 +537,7 @@ class Governor:
         if event.replica in self.members:
             raise CallerError(f"replica {event.replica} is there already")
         member = self.members[event.replica] = pool.add(event, now)
-        self._timers.set(now, member)
+        self._probe_at(now, member)
         self._pump(pool, now, out)
 
     def _on_removed(self, event: ReplicaRemoved, now: float, out: list[Command]) -> None:
@@ -560,17 +562,22 @@ class Governor:
         self._pump(member.pool, now, out)
 
     def _probe(self, member: Member, now: float, out: list[Command]) -> None:
-        """Ask for a probe unless one is under way, and for the next one after the interval."""
+        """Ask for a probe unless one is under way. Its answer sets the time of the next one."""
+        member.probe_at = inf
         if not member.replica.probing:
             member.replica.probing = True
             out.append(Probe(replica=member.replica.name))
+
+    def _probe_at(self, when: float, member: Member) -> None:
+        member.probe_at = when
+        self._timers.set(when, member)
 
     def _on_probed(self, event: Probed, now: float, out: list[Command]) -> None:
         member = self.members.get(event.replica)
         if member is None:
             return
         changed = member.replica.on_probe(now, event.ok)
-        self._timers.set(now + member.replica.health.interval_s, member)
+        self._probe_at(now + member.replica.health.interval_s, member)
         if changed:
             self._pump(member.pool, now, out)
 

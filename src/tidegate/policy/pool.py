@@ -29,6 +29,7 @@ class Member:
     replica: Replica
     breaker: Breaker
     removed: bool = False
+    probe_at: float = inf  # when the next one is due; an earlier timer is an old one
 
     def available(self, now: float) -> bool:
         """In the set: up, not drained, not paused, and its breaker lets it be tried."""
