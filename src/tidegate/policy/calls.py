@@ -69,11 +69,14 @@ class Call:
     @property
     def due_at(self) -> float:
         """When the next of its deadlines passes."""
-        if self.stage is Stage.WAITING:
-            return min(self.queue_until, self.total_until)
-        if self.stage is Stage.STREAMING or not self.request.streams:
-            return self.total_until
-        return min(self.ttft_until, self.total_until) if self.stage is not Stage.ENDING else inf
+        stage = self.stage
+        if stage is Stage.ENDING:
+            return inf
+        if stage is Stage.STREAMING or not self.request.streams:
+            due_at = self.total_until
+        else:
+            due_at = min(self.ttft_until, self.total_until)
+        return min(self.queue_until, due_at) if stage is Stage.WAITING else due_at
 
     def usage(self, reported: Usage | None, produced: int) -> Usage:
         """What it has used: the engine's totals, else the estimate and what was counted."""

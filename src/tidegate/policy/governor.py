@@ -172,7 +172,7 @@ class Governor:
         else:
             self._calls[request.request_id] = call
             cost = call.prompt_tokens + call.output_tokens
-            call.waiting = call.pool.queue.push(call, call.flow, cost, request.body_bytes, call.queue_until)
+            call.waiting = call.pool.queue.push(call, call.flow, cost, request.body_bytes, call.due_at)
             self._pump(call.pool, now, out)
             if call.stage is Stage.WAITING:
                 self._arm(call)
@@ -184,7 +184,7 @@ class Governor:
             return None
         cost = call.prompt_tokens + call.output_tokens
         wait_s = pool.drain.wait_s(queue.ahead_of(call.flow, cost))
-        if now + wait_s > min(call.queue_until, call.total_until):
+        if now + wait_s > call.due_at:
             detail = f"the wait for {pool.name} would be {wait_s:.0f} s, longer than this request may wait"
             return self._full(call, Reason.WAIT_TOO_LONG, detail, now)
         if queue.fits(cost, call.request.body_bytes):
