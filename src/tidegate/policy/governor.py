@@ -408,7 +408,8 @@ class Governor:
             assert member is not None
             assert call.dispatched_at is not None
             # A replica is to blame only for what it had most of the time for, and only by our own deadline.
-            blamed = not call.caller_timeout and 2 * (now - call.dispatched_at) >= now - call.arrived_at
+            callers = call.caller_timeout and now >= call.total_until
+            blamed = not callers and 2 * (now - call.dispatched_at) >= now - call.arrived_at
             out.append(Abort(request_id=call.request.request_id, attempt=call.attempt))
             self._release(call)
             call.spent = True
