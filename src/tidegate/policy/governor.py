@@ -329,6 +329,7 @@ class Governor:
         elif self._may_retry(call, member, event.kind, now):
             call.stage = Stage.RETRYING
             call.produced = 0
+            call.first_token_at = None
             call.pool.retrying.append(call)
             self._arm(call)
         else:
