@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 
 from tidegate.core.messages import ReplicaAdded
-from tidegate.policy.breakers import Breaker
+from tidegate.policy.breakers import Breaker, BreakerState
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
 from tidegate.policy.queueing import ClassSettings, Queue
@@ -111,7 +111,8 @@ class Pool:
 
     def may_open_breaker(self) -> bool:
         """Whether one more breaker may open: never more than the configured share, though always one."""
-        out = sum(1 for each in self.members.values() if each.breaker.next_wakeup() < inf)
+        # Half open counts: its trial may fail, and then it is open again whatever the others are.
+        out = sum(each.breaker.state is not BreakerState.CLOSED for each in self.members.values())
         return out + 1 <= max(1.0, self.settings.health.max_ejected_share * len(self.members))
 
     # -- choosing ---------------------------------------------------------------------------------
