@@ -49,7 +49,7 @@ class Admission:
     pools: dict[str, Pool]
     rng: Random
     _ranks: dict[str, int] = field(init=False)
-    _scopes: dict[str, Scope] = field(default_factory=dict)
+    _scopes: dict[tuple[str, ...], Scope] = field(default_factory=dict)
     _scopes_of: dict[tuple[str, str, str], tuple[Scope, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -176,15 +176,20 @@ class Admission:
 
     def _make_scopes(self, tenant_name: str, key: str, pool_name: str) -> list[Scope]:
         tenant = self.settings.tenants.get(tenant_name, UNLISTED)
-        limited: list[tuple[str, LimitSettings | None]] = [
-            ("the fleet", self.settings.limits),
-            (f"tenant {tenant_name}", tenant.limits),
-            (f"key {tenant_name}/{key}", tenant.keys.get(key)),
-            (f"pool {pool_name}", self.settings.pools[pool_name].limits),
-            (f"tenant {tenant_name} in pool {pool_name}", tenant.pools.get(pool_name)),
+        # Found by what they are about: names are free text, and two sentences of them may read the same.
+        limited: list[tuple[tuple[str, ...], str, LimitSettings | None]] = [
+            ((), "the fleet", self.settings.limits),
+            (("tenant", tenant_name), f"tenant {tenant_name}", tenant.limits),
+            (("key", tenant_name, key), f"key {tenant_name}/{key}", tenant.keys.get(key)),
+            (("pool", pool_name), f"pool {pool_name}", self.settings.pools[pool_name].limits),
+            (
+                ("both", tenant_name, pool_name),
+                f"tenant {tenant_name} in pool {pool_name}",
+                tenant.pools.get(pool_name),
+            ),
         ]
         return [
-            self._scopes.setdefault(name, Scope.of(name, settings))
-            for name, settings in limited
+            self._scopes.setdefault(about, Scope.of(name, settings))
+            for about, name, settings in limited
             if settings is not None
         ]
