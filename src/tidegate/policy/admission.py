@@ -83,8 +83,9 @@ class Admission:
             return Refusal(Reason.SHED, detail, wait_s)
         max_tokens = request.max_tokens
         degraded: tuple[str, ...] = ()
-        if relief.max_tokens is not None and request.generates and (max_tokens or inf) > relief.max_tokens:
-            max_tokens = relief.max_tokens
+        clamp = relief.max_tokens
+        if clamp is not None and request.generates and (max_tokens is None or max_tokens > clamp):
+            max_tokens = clamp
             degraded = (f"clamp={max_tokens}",)
         if relief.pool is not None and self._could_start(self.pools[relief.pool], request, max_tokens, now):
             pool = self.pools[relief.pool]
