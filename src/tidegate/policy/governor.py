@@ -551,7 +551,7 @@ class Governor:
     def _on_drain_asked(self, event: DrainAsked, now: float, out: list[Command]) -> None:
         member = self.members.get(event.replica)
         if member is not None:
-            member.replica.draining = event.drain
+            member.replica.on_drain(now, event.drain)
             self._pump(member.pool, now, out)
 
     def _on_seen(self, event: ReplicaSeen, now: float, out: list[Command]) -> None:

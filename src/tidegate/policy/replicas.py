@@ -109,6 +109,12 @@ class Replica:
             return True
         return False
 
+    def on_drain(self, now: float, drain: bool) -> None:
+        """An operator takes it out of the set, or back into it."""
+        if self.draining and not drain:
+            self.since = now
+        self.draining = drain
+
     # -- the gate ---------------------------------------------------------------------------------
 
     @property
