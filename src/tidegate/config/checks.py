@@ -110,7 +110,7 @@ def _classes(config: Config) -> Iterator[Problem]:
         yield Problem(("classes",), "is empty; name one class at least, or remove the key")
     for name in config.classes:
         yield from _name(("classes", name), name)
-    shares = sum(each.guaranteed_share for each in config.classes.values())
+    shares = sum(min(each.guaranteed_share, 1.0) for each in config.classes.values())
     if shares > 1 + 1e-9:
         yield Problem(("classes",), f"guarantees shares of {shares:.3g} in all; they may sum up to 1 at most")
     places = sum(each.guaranteed_places for each in config.classes.values())

@@ -120,7 +120,7 @@ class Decoder:
             return INVALID
         fields = {each.encode_name: each for each in kind.fields}
         values: dict[str, Any] = {}
-        for name, value_node in items.items():
+        for name, (key, value_node) in items.items():
             if name in fields:
                 each = fields[name]
                 value = self.decode(value_node, each.type, (*where, name))
@@ -128,20 +128,20 @@ class Decoder:
                 if value is not INVALID:
                     values[each.name] = value
             elif name != kind.tag_field:
-                self._unknown(name, fields, where)
+                self._wrong((*where, name), key, f"is not a setting; {did_you_mean(name, fields)}")
         missing = [each for each in kind.fields if each.required and each.name not in values]
         for each in missing:
             if each.encode_name not in items:
-                self.problems.append(
-                    Problem(where, f"lacks {each.encode_name}; it needs {expected(each.type)}")
-                )
+                self._wrong(where, node, f"lacks {each.encode_name}; it needs {expected(each.type)}")
         return INVALID if missing else kind.cls(**values)
 
     def _dict(self, node: yaml.Node, kind: inspect.DictType, where: Where) -> Any:
         items = self._items(node, where)
         if items is None:
             return INVALID
-        values = {name: self.decode(each, kind.value_type, (*where, name)) for name, each in items.items()}
+        values = {
+            name: self.decode(each, kind.value_type, (*where, name)) for name, (_, each) in items.items()
+        }
         return {name: value for name, value in values.items() if value is not INVALID}
 
     def _list(self, node: yaml.Node, kind: inspect.VarTupleType, where: Where) -> Any:
@@ -159,12 +159,12 @@ class Decoder:
             path = (*path, self._kept[path][part] if isinstance(part, int) else part)
         return path
 
-    def _items(self, node: yaml.Node, where: Where) -> dict[str, yaml.Node] | None:
-        """Values by key; a key that stands twice is a problem and its first value counts."""
+    def _items(self, node: yaml.Node, where: Where) -> dict[str, tuple[yaml.Node, yaml.Node]] | None:
+        """Key and value by the key's text; of a key that stands twice the first counts."""
         if not isinstance(node, yaml.MappingNode):
             self._mismatch(where, node, "a mapping of keys to values")
             return None
-        items: dict[str, yaml.Node] = {}
+        items: dict[str, tuple[yaml.Node, yaml.Node]] = {}
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 self._wrong(where, key, "has a key that is not text; a key is a single word")
@@ -176,7 +176,7 @@ class Decoder:
                     (*where, key.value), key, f"stands twice, first in line {line}; remove one of them"
                 )
             else:
-                items[key.value] = value
+                items[key.value] = key, value
                 # A container is best found by its key, a scalar by itself.
                 self.marks[(*where, key.value)] = mark_of(
                     value if isinstance(value, yaml.ScalarNode) else key
@@ -256,9 +256,6 @@ class Decoder:
         if bounds is None or value is None or value is INVALID or bounds.holds(value):
             return
         self.problems.append(Problem(where, f"is {value:,.12g}; it must be {bounds}"))
-
-    def _unknown(self, name: str, fields: dict[str, inspect.Field], where: Where) -> None:
-        self.problems.append(Problem((*where, name), f"is not a setting; {did_you_mean(name, fields)}"))
 
     def _empty(self, where: Where, node: yaml.Node, wanted: str) -> Any:
         return self._wrong(where, node, f"has no value; it needs {wanted}, or remove the key")

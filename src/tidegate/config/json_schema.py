@@ -38,7 +38,10 @@ def schema() -> dict[str, Any]:
         else:
             _annotate(kind, component)
     root = components.pop(Config.__name__)
-    return {"$schema": DIALECT, **root, "title": "tidegate", "$defs": components}
+    whole = {"$schema": DIALECT, **root, "title": "tidegate", "$defs": components}
+    return msgspec.json.decode(
+        msgspec.json.encode(whole), type=dict[str, Any]
+    )  # defaults are tuples, JSON has lists
 
 
 def structs() -> list[type[msgspec.Struct]]:

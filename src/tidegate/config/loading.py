@@ -81,7 +81,7 @@ class _Composer(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: object) -> yaml.Node | None:
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            mark = self.get_mark()
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem=f"more than {MAX_DEPTH} levels deep", problem_mark=mark)
         try:
             return super().compose_node(parent, index)  # type: ignore[arg-type]
