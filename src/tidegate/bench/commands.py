@@ -39,7 +39,9 @@ def bench(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Requests per second, unless a trace is replayed; 5 if not given.", rich_help_panel=LOAD),
+        typer.Option(
+            help="Requests per second, unless a trace is replayed; 5 if not given.", rich_help_panel=LOAD
+        ),
     ] = None,
     arrivals: Annotated[
         str,
@@ -88,9 +90,7 @@ def bench(
     bytes_per_token: Annotated[
         float, typer.Option(help="Prompt bytes that make a token.", min=1)
     ] = BYTES_PER_TOKEN,
-    seed: Annotated[
-        int | None, typer.Option(help="Repeat the arrivals and prompts of a run.", min=0)
-    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Repeat the arrivals and prompts of a run.", min=0)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
     out: Annotated[
         Path | None, typer.Option(help="Write one JSON record per request here.", rich_help_panel=OUTPUT)

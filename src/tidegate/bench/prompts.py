@@ -17,7 +17,7 @@ far few got job key law low run sea try yes war
 WORD_BYTES = 4
 BYTES_PER_TOKEN = 4.0
 _HEAD_WORDS = 8
-_POOL_WORDS = 2**16
+_POOL_WORDS = 2**14
 _BASE = len(_WORDS)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import isnan, nan
 
 import msgspec
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -156,7 +157,9 @@ def _per_s(amount: float, span_s: float) -> float:
 
 
 def _latencies(report: Report) -> Table:
-    table = Table(title=f"{escape(report.model)} at {escape(report.url)}", title_justify="left")
+    table = Table(
+        title=f"{escape(report.model)} at {escape(report.url)}", title_justify="left", box=SIMPLE_HEAD
+    )
     table.add_column("")
     for name in ("mean", "P50", "P95", "P99", "max", "budget"):
         table.add_column(name, justify="right")
@@ -181,7 +184,7 @@ def _counts(report: Report) -> Table:
     failed = total.requests - total.ok
     offered, answered = _number(report.offered_per_s), _number(total.requests_per_s)
     output, prompt = _number(total.output_tokens_per_s), _number(total.prompt_tokens_per_s)
-    grid.add_row("requests", f"{total.requests} planned, {total.ok} answered, {failed} failed")
+    grid.add_row("requests", f"{total.requests} planned, {total.ok} ok, {failed} failed")
     grid.add_row("goodput", f"{_percent(total.goodput_ratio)}, {_number(total.goodput_per_s)} requests/s")
     grid.add_row("rate", f"{offered} requests/s offered, {answered} answered")
     grid.add_row("tokens", f"{output} output tokens/s, {prompt} prompt tokens/s")
@@ -194,9 +197,9 @@ def _counts(report: Report) -> Table:
 
 
 def _tenants(report: Report) -> Table:
-    table = Table(title="By tenant", title_justify="left")
+    table = Table(title="By tenant", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("tenant")
-    for name in ("requests", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "output tokens/s"):
+    for name in ("planned", "ok", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "tokens/s"):
         table.add_column(name, justify="right")
     for name, own in report.tenants.items():
         table.add_row(
@@ -211,7 +214,7 @@ def _tenants(report: Report) -> Table:
 
 
 def _errors(report: Report) -> Table:
-    table = Table(title="Errors", title_justify="left")
+    table = Table(title="Errors", title_justify="left", box=SIMPLE_HEAD)
     table.add_column("kind")
     table.add_column("count", justify="right")
     table.add_column("for example", overflow="fold")

@@ -104,6 +104,8 @@ async def first_model(url: str, key: str = "") -> str:
         ) from None
     finally:
         await client.close()
+    if response.status in (401, 403):
+        raise ConfigurationError([f"{url}: /v1/models answered {response.status}: give a key that it knows"])
     if response.status != 200:
         raise ConfigurationError([f"{url}: /v1/models answered {response.status}: {remedy}"])
     try:
