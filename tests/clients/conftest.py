@@ -17,6 +17,13 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorProcess
 
 
 @pytest.fixture(scope="package")
+def slow_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmulatorProcess]:
+    """One whose answers, at some 60 ms per token, are still under way whenever a test cuts them."""
+    with running_emulator(tmp_path_factory.mktemp("slow-engine"), "--speed", "0.25") as running:
+        yield running
+
+
+@pytest.fixture(scope="package")
 def front(engine: EmulatorProcess, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """A gateway that was told nothing but the engine's URL."""
     with running_gateway(tmp_path_factory.mktemp("front"), engine.url) as running:

@@ -82,22 +82,23 @@ def test_refusals_come_in_anthropics_envelope(
 
 
 def test_a_message_cut_at_its_deadline_is_well_formed(
-    engine: EmulatorProcess, gateway: Callable[..., GatewayProcess]
+    slow_engine: EmulatorProcess, gateway: Callable[..., GatewayProcess]
 ) -> None:
     """Total expiry ends a stream as a length limit would: the SDK reads it to the end, and no error."""
     front = gateway(
         config={
             "pools": {
-                engine.model: {"replicas": [{"url": engine.url}], "deadlines": {"ttft_s": 1, "total_s": 1}}
+                slow_engine.model: {
+                    "replicas": [{"url": slow_engine.url}],
+                    "deadlines": {"ttft_s": 1.5, "total_s": 1.5},
+                }
             }
         }
     )
 
     with (
         anthropic_at(front.base_url) as client,
-        client.messages.stream(
-            model=engine.model, messages=ASKED, max_tokens=5000, extra_body={"ignore_eos": True}
-        ) as events,
+        client.messages.stream(model=slow_engine.model, messages=ASKED, max_tokens=5000) as events,
     ):
         message = events.get_final_message()
 

@@ -17,6 +17,7 @@ from openai import (
     PermissionDeniedError,
     RateLimitError,
 )
+from openai.types.responses import Response
 from tests.emulator_process import EmulatorProcess
 from tests.gateway_process import GatewayProcess
 from tests.raw_http import eventually
@@ -25,6 +26,8 @@ from tests.sdk import TIMEOUT_S, chat, complete, openai_at
 KEY = "tg-a-key-that-only-tests-know"
 ENDLESS = {"max_tokens": 5000, "extra_body": {"ignore_eos": True}}
 """An answer that nobody waits for."""
+LENGTHY = "Tell the tides of all coasts."
+"""The emulator has much to say to this: its answers' lengths follow from their prompts."""
 
 
 def fleet(engine: EmulatorProcess, **pool: Any) -> dict[str, Any]:
@@ -70,6 +73,29 @@ def test_the_stream_helper(engine: EmulatorProcess, front: GatewayProcess) -> No
     assert final.choices[0].finish_reason == "stop"
     assert final.choices[0].message.content
     assert final.usage is not None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses(engine: EmulatorProcess, front: GatewayProcess, stream: bool) -> None:
+    """The responses API, whole or as events, has text and the engine's usage."""
+    with openai_at(front.base_url) as client:
+        response = respond(client, engine.model, stream=stream, max_output_tokens=5)
+
+    assert response.output_text
+    assert response.usage is not None
+    assert response.usage.output_tokens == 5
+
+
+def respond(client: OpenAI, model: str, *, stream: bool, **options: Any) -> Response:
+    """The final response; of a stream, what its last event carries."""
+    if not stream:
+        whole: Response = client.responses.create(model=model, input="ebb", **options)
+        return whole
+    with client.responses.create(model=model, input="ebb", stream=True, **options) as events:
+        *_, last = list(events)
+    assert last.type in ("response.completed", "response.incomplete")
+    final: Response = last.response
+    return final
 
 
 def test_models_are_listed(engine: EmulatorProcess, front: GatewayProcess) -> None:
@@ -178,14 +204,33 @@ def test_a_quota_is_a_rate_limit_that_names_its_wait(
 
 @pytest.mark.parametrize("route", ["chat", "completions"])
 def test_an_answer_cut_at_its_deadline_is_well_formed(
-    engine: EmulatorProcess, gateway: Callable[..., GatewayProcess], route: str
+    slow_engine: EmulatorProcess, gateway: Callable[..., GatewayProcess], route: str
 ) -> None:
     """Total expiry ends a stream as a length limit would: the SDK reads it to the end, and no error."""
-    front = gateway(config={"pools": fleet(engine, deadlines={"ttft_s": 1, "total_s": 1})})
+    front = gateway(config={"pools": fleet(slow_engine, deadlines={"ttft_s": 1.5, "total_s": 1.5})})
     ask: Callable[..., Any] = chat if route == "chat" else complete
 
     with openai_at(front.base_url) as client:
-        answer = ask(client, engine.model, "ebb", stream=True, **ENDLESS)
+        answer = ask(client, slow_engine.model, "ebb", stream=True, **ENDLESS)
 
     assert answer.finish_reason == "length"
     assert 0 < answer.output_tokens < 5000
+
+
+def test_a_response_cut_at_its_deadline_is_well_formed(
+    slow_engine: EmulatorProcess, gateway: Callable[..., GatewayProcess]
+) -> None:
+    """So it is on the responses API: after the text so far, the last event says what ended it."""
+    front = gateway(config={"pools": fleet(slow_engine, deadlines={"ttft_s": 1.5, "total_s": 1.5})})
+
+    with (
+        openai_at(front.base_url) as client,
+        client.responses.create(model=slow_engine.model, input=LENGTHY, stream=True) as stream,
+    ):
+        events = list(stream)
+
+    assert any(event.type == "response.output_text.delta" for event in events)
+    last = events[-1]
+    assert last.type == "response.incomplete"
+    assert last.response.incomplete_details is not None
+    assert last.response.incomplete_details.reason == "max_output_tokens"
