@@ -144,7 +144,8 @@ def _produced(choice: dict[str, Any]) -> _Produced | None:
     for name in ("content", "reasoning_content", "reasoning", "refusal", "text"):
         text = delta.get(name)
         if text and isinstance(text, str | list):
-            size = text_bytes(text) or len(msgspec.json.encode(text))  # some send a list of parts
+            parts = text if isinstance(text, list) else [{"text": text}]  # some send a list of parts
+            size = sum(text_bytes(part.get("text")) for part in parts if isinstance(part, dict))
             return _Produced(f'"{name}"'.encode(), size)
     calls = delta.get("tool_calls") or delta.get("function_call")
     if calls:
