@@ -263,7 +263,7 @@ class _Flight:
         """Record it; `fault` says why it is no success."""
         self._ended = True
         tokens, planned = self._answer.tokens, self._planned
-        whole = fault is None or not 200 <= self._status < 300
+        in_vain = fault is not None and 200 <= self._status < 300
         self._load.ended(
             LoadRecord(
                 request_id=self._number,
@@ -279,7 +279,7 @@ class _Flight:
                 output_tokens=tokens.output,
                 cached_tokens=tokens.cached,
                 reason=_REASONS.get(fault.code) if fault else None,
-                status=self._status if whole else 0,
+                status=0 if in_vain else self._status,
                 asked_tokens=planned.output_tokens,
                 error=fault.kind if fault else "",
                 detail=fault.detail if fault else "",
