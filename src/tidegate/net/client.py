@@ -173,6 +173,7 @@ class Client:
             call.fail(FailureKind.CONNECT, str(error))
         except asyncio.CancelledError:
             connection.drop()
+            self.left(connection)  # uvloop does not say so of a connection whose making was cancelled
             raise
         else:
             call.dialling = None

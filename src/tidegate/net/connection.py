@@ -79,6 +79,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        if self._closing:
+            transport.abort()
+            return
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
         self.deadline_at = self.now() + self._server.limits.idle_timeout_s
         self._server.joined(self)
@@ -255,6 +258,12 @@ class Connection(asyncio.Protocol):
         if self._active is None and self._reader.phase is Phase.IDLE and not self._reader.queue:
             self._close_after_flush()
             self._transport.close()
+
+    def disown(self) -> None:
+        """The server was closed while the connection came to be; the loop may not tell of its end."""
+        self._closing = True
+        self._reader.stop()
+        self._server.left(self)
 
     def abort(self) -> None:
         """Close at once; an exchange under way is told."""

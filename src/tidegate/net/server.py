@@ -10,7 +10,6 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
-from functools import partial
 from ssl import SSLContext
 from typing import Protocol
 
@@ -146,16 +145,17 @@ class Server:
 
     async def _take(self, accepted: socket.socket, address: tuple[object, ...]) -> None:
         accepted.setblocking(False)
-        factory = partial(Connection, self, str(address[0]) if address else "")
+        connection = Connection(self, str(address[0]) if address else "")
+        handshake_s = None if self._ssl is None else self.limits.head_timeout_s
         try:
-            if self._ssl is None:
-                await self._loop.connect_accepted_socket(factory, accepted)
-            else:
-                await self._loop.connect_accepted_socket(
-                    factory, accepted, ssl=self._ssl, ssl_handshake_timeout=self.limits.head_timeout_s
-                )
+            await self._loop.connect_accepted_socket(
+                lambda: connection, accepted, ssl=self._ssl, ssl_handshake_timeout=handshake_s
+            )
         except OSError:  # TLS failures are OSErrors too: nobody was served, nobody is told
             accepted.close()
+        except asyncio.CancelledError:
+            connection.disown()
+            raise
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening.discard(task)

@@ -32,11 +32,11 @@ class UpstreamConnection(asyncio.Protocol):
         "_client",
         "_complete",
         "_eof_ends",
-        "_fed_bytes",
         "_framed",
         "_garbage",
         "_headers",
         "_headless",
+        "_idle_bytes",
         "_in_head",
         "_keep_alive",
         "_lost",
@@ -72,7 +72,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._complete = False
         self._keep_alive = False
         self._garbage = ""
-        self._fed_bytes = 0
+        self._idle_bytes = 0  # read since anything was told to the sink
 
     # -- used by the pool ----------------------------------------------------------------------------
 
@@ -123,7 +123,10 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
-        self._client.joined(self)
+        if self._lost:
+            self._transport.abort()  # the call was cancelled as the connection came to be
+        else:
+            self._client.joined(self)
 
     def data_received(self, data: bytes) -> None:
         call = self._call
@@ -136,8 +139,7 @@ class UpstreamConnection(asyncio.Protocol):
             self._answered = True
             call.body = b""  # it can no longer be replayed
         call.heard()
-        if not self._told_head:
-            self._fed_bytes += len(data)
+        self._idle_bytes += len(data)
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -181,9 +183,14 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._in_head:
             return  # a trailer
         name = name.lower()
-        if name == b"content-length" or name == b"transfer-encoding":
+        value = value.strip()
+        if name == b"content-length":
             self._framed = True
-        self._headers.append((name, value.strip()))
+        elif name == b"transfer-encoding":
+            self._framed = True
+            if value.lower() != b"chunked":
+                self._garbage = "unsupported Transfer-Encoding"
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         parser = self._parser
@@ -203,7 +210,8 @@ class UpstreamConnection(asyncio.Protocol):
             self._eof_ends = not self._framed and status != 204 and status != 304
 
     def on_body(self, data: bytes) -> None:
-        self._pieces.append(data)
+        if not self._complete:
+            self._pieces.append(data)
 
     def on_message_complete(self) -> None:
         if self._status and not self._complete and self._parser is not None:
@@ -216,6 +224,7 @@ class UpstreamConnection(asyncio.Protocol):
         sink = call.sink
         if self._status and not self._told_head:
             self._told_head = True
+            self._idle_bytes = 0
             call.close_delimited = self._eof_ends
             sink.on_head(self._status, self._headers)
             if self._call is not call:
@@ -223,6 +232,7 @@ class UpstreamConnection(asyncio.Protocol):
         pieces = self._pieces
         if pieces:
             self._pieces = []
+            self._idle_bytes = 0
             if not self._headless:
                 sink.on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
                 if self._call is not call:
@@ -232,8 +242,8 @@ class UpstreamConnection(asyncio.Protocol):
             call.complete()
         elif self._garbage:
             call.fail(FailureKind.GARBAGE, self._garbage)
-        elif not self._told_head and self._fed_bytes > self._client.limits.head_bytes:
-            call.fail(FailureKind.GARBAGE, "the answer's head is too large")
+        elif self._idle_bytes > self._client.limits.head_bytes:
+            call.fail(FailureKind.GARBAGE, "the answer's head, chunk extensions or trailers are too large")
 
     def _release(self, call: Call) -> None:
         """The answer is complete: give the connection back, or close it."""
