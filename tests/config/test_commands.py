@@ -76,6 +76,7 @@ def test_names_are_shown_as_they_are(tmp_path: Path) -> None:
         (FLEET + f"classes: {{a: {{}}, b: {{}}}}\ntenants: {{t: {{{KEY}}}}}", "names no class and gets b"),
         (FLEET + f"tenants: {{t: {{{KEY[:-2]}, expires: 2001-09-08}}}}}}}}", "expired after 2001-09-08"),
         ("pools: {m: {extras: [/sleep], replicas: [{url: http://e}]}}", "opens /sleep to every client"),
+        ("pools: {m: {extras: [/infill], replicas: [{url: http://e}]}}", "whose tokens no limit counts"),
         (
             "pools: {m: {replicas: [{url: http://e, credential_env: K}]}}",
             "its credential crosses the network",

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.config import Config, digest_of, new_key, parse
@@ -45,6 +45,7 @@ def nested(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.lists(leaves, max_size=4) | st.dictionaries(keys, leaves, max_size=4)
 
 
+@settings(max_examples=50)
 @given(st.recursive(st.sampled_from(WORDS) | st.none() | st.booleans() | st.floats() | st.integers(), nested))
 def test_any_data_gives_a_configuration_or_problems(data: Any) -> None:
     """The same for well-formed data of any shape, as a whole and as a pool, a class or a tenant."""
@@ -86,6 +87,7 @@ POOLS = st.fixed_dictionaries(
 )
 
 
+@settings(max_examples=50)
 @given(TOP, st.dictionaries(NAMES, POOLS, min_size=1, max_size=4))
 def test_what_is_written_is_what_is_read(top: dict[str, Any], pools: dict[str, Any]) -> None:
     """Every value of a file that is right comes back as it was written; JSON is YAML too."""

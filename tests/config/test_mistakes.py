@@ -143,9 +143,18 @@ MEANING = [
     (replica("url: 'http://e', credential_env: §SPLIT"), "leads to a credential with spaces"),
     (replica("url: 'http://e', credential_file: §no/such"), "names no/such, which cannot be read"),
     (replica("url: 'http://e', credential_env: EMPTY, credential_file: §x"), "stands beside credential_env"),
+    (replica("url: 'http://e', credential_file: §\"a\\0b\""), "is not a path"),
+    (replica(f"url: 'http://e', credential_file: §{'x' * 300}"), "which cannot be read: File name too long"),
+    (replica("url: 'http://e', credential_env: §\"\\uD800\""), "names no environment variable that is set"),
+    (FLEET + "default_class: §\"\\uD800\"", 'names the class "\\ud800"'),
     (pool("extras: [§tokenize]"), "is not a route; write a plain path that begins with /"),
     (pool("extras: [§/a/../v1/models]"), "is not a route"),
     (pool("extras: [§/v1/Chat/completions]"), "is a governed route of the API"),
+    (
+        "pools: {a: {extras: [/x], replicas: [{url: 'http://e'}]}, "
+        "b: {extras: [§/x], replicas: [{url: 'http://f'}]}}",
+        'is an extra of "a" as well',
+    ),
     (pool("probe: {path: §health}"), "is not a path; begin it with /"),
     (pool("degradation: [{step: shed, above: 0.5, below: §0.6}]"), "is 0.6, over above (0.5); lower it"),
     (pool("degradation: [{step: fallback, above: 1, below: 1, pool: §m}]"), "is the pool itself"),
@@ -177,6 +186,7 @@ def test_one_mistake_is_named_at_its_place(text: str, words: str) -> None:
 
     problems = problems_in(text.replace("§", ""), EMPTY="", SPLIT="two words")
 
+    assert "\n".join(problems).isascii()
     assert len(problems) == 1, problems
     assert problems[0].startswith(place)
     assert words in problems[0]
@@ -258,8 +268,8 @@ def test_tls_files_must_exist_beside_the_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         load(path)
     assert caught.value.problems == [
-        f"{path}:2:44: tls.private_key: names no file: {tmp_path}/gone.pem; "
-        "paths start at the configuration's folder"
+        f"{path}:2:44: tls.private_key: names {tmp_path}/gone.pem, which cannot be read: "
+        "No such file or directory; paths start at the configuration's folder"
     ]
 
 

@@ -69,7 +69,7 @@ class Origin(msgspec.Struct, frozen=True):
         if path.endswith("/v1"):
             raise ValueError("must not end in /v1; leave it off, the API's own paths are added to the URL")
         host, port = _split_netloc(parts.netloc, _PORTS[parts.scheme])
-        return cls(parts.scheme, host, port, path)
+        return cls(parts.scheme, host.lower(), port, path)
 
     @property
     def loopback(self) -> bool:

@@ -24,7 +24,6 @@ API_ROUTES = frozenset(
         "/v1/completions",
         "/v1/responses",
         "/v1/messages",
-        "/v1/messages/count_tokens",
         "/v1/embeddings",
         "/v1/rerank",
         "/v1/models",
@@ -98,8 +97,11 @@ def _tls(tls: TlsConfig | None) -> Iterator[Problem]:
     if tls is None:
         return
     for field, path in (("certificate", tls.certificate), ("private_key", tls.private_key)):
-        if not path.is_file():
-            yield Problem(("tls", field), f"names no file: {path}; paths start at the configuration's folder")
+        try:
+            path.open("rb").close()
+        except OSError as error:
+            text = f"names {path}, which cannot be read: {error.strerror}"
+            yield Problem(("tls", field), f"{text}; paths start at the configuration's folder")
 
 
 # -- classes --------------------------------------------------------------------------------------
@@ -131,25 +133,39 @@ def _classes(config: Config) -> Iterator[Problem]:
 def _fleet(config: Config) -> Iterator[Problem]:
     if not config.pools:
         yield Problem(("pools",), "has no pool; name one model with one replica at least")
-    taken = {name: name for name in config.pools}
     discovering = [name for name, pool in config.pools.items() if pool.discover]
     for name in discovering[1:]:
         yield Problem(
             ("pools", name, "discover"),
             f"is true for {quoted(discovering[0])} as well; one pool at most can take all other models",
         )
-    for name, pool in config.pools.items():
-        if not _MODEL.fullmatch(name):
-            yield Problem(("pools", name), "is no model name; use printable ASCII without spaces")
+    yield from _models(config.pools)
+    yield from _extras(config.pools)
+
+
+def _models(pools: dict[str, PoolConfig]) -> Iterator[Problem]:
+    """A model name leads to one pool."""
+    pool_of = {name: name for name in pools}
+    for name, pool in pools.items():
+        yield from _model(("pools", name), name)
         for index, alias in enumerate(pool.aliases):
             where = ("pools", name, "aliases", index)
-            if not _MODEL.fullmatch(alias):
-                yield Problem(where, "is no model name; use printable ASCII without spaces")
-            elif alias in taken:
-                yield Problem(
-                    where, f"{quoted(alias)} already means the pool {quoted(taken[alias])}; remove one"
-                )
-            taken.setdefault(alias, name)
+            yield from _model(where, alias)
+            if alias in pool_of:
+                other = quoted(pool_of[alias])
+                yield Problem(where, f"{quoted(alias)} already means the pool {other}; remove one")
+            pool_of.setdefault(alias, name)
+
+
+def _extras(pools: dict[str, PoolConfig]) -> Iterator[Problem]:
+    """So does an extra route, which names no model."""
+    pool_of: dict[str, str] = {}
+    for name, pool in pools.items():
+        for index, route in enumerate(pool.extras):
+            if pool_of.setdefault(route, name) != name:
+                other = quoted(pool_of[route])
+                where = ("pools", name, "extras", index)
+                yield Problem(where, f"is an extra of {other} as well; a route has one pool")
 
 
 def _pool(name: str, pool: PoolConfig, pools: list[str], classes: list[str]) -> Iterator[Problem]:
@@ -185,8 +201,8 @@ def _replicas(where: Where, pool: PoolConfig) -> Iterator[Problem]:
         elif replica.name in names:
             yield Problem((*here, "name"), f"{quoted(replica.name)} is taken in this pool; choose another")
         yield from _name((*here, "name"), replica.name)
-        if replica.model is not None and not _MODEL.fullmatch(replica.model):
-            yield Problem((*here, "model"), "is no model name; use printable ASCII without spaces")
+        if replica.model is not None:
+            yield from _model((*here, "model"), replica.model)
         urls.add(replica.url)
         names.add(replica.name)
 
@@ -336,3 +352,8 @@ def _known(where: Where, name: str, known: Iterable[str], kind: str) -> Iterator
 def _name(where: Where, name: str) -> Iterator[Problem]:
     if not _NAME.fullmatch(name):
         yield Problem(where, "is not a name; use 1 to 128 ASCII letters, digits and . _ - / @ : +")
+
+
+def _model(where: Where, name: str) -> Iterator[Problem]:
+    if not _MODEL.fullmatch(name):
+        yield Problem(where, "is no model name; use up to 256 printable ASCII characters without spaces")

@@ -15,7 +15,7 @@ from tidegate.config.schema import ReplicaConfig
 from tidegate.core.errors import ConfigurationError
 
 _MAX_BYTES = 16_384
-_VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BEARER = re.compile(r"[!-~]+")  # what a header can carry without question
 
 
@@ -48,11 +48,11 @@ def _problem_of(field: str, text: str | None) -> tuple[str, str] | None:
 
 
 def _env_problem(name: str, environ: Mapping[str, str]) -> str | None:
-    if name in environ:
+    if _VARIABLE.fullmatch(name) and name in environ:
         return _token_problem(environ[name].strip())
-    if _VARIABLE.fullmatch(name):
+    if _VARIABLE.fullmatch(name) and name.isupper():
         return f"names the environment variable {name}, which is not set; set it, or remove the key"
-    # Not shaped like a variable: it may be the secret itself, so it is not repeated.
+    # Not as variables are usually spelt: it may be the secret itself, so it is not repeated.
     return "names no environment variable that is set; write the variable's name, never the credential itself"
 
 

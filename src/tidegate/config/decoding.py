@@ -67,10 +67,18 @@ class Decoder:
             return INVALID
         if node.tag not in _TAGS:
             return self._wrong(where, node, f"has the YAML tag {quoted(node.tag)}; tags are not supported")
+        return self._read(node, kind, where)
+
+    def in_file(self, where: Where) -> Where:
+        """The path that a value of the result has in the file, where unreadable items still count."""
+        path: Where = ()
+        for part in where:
+            path = (*path, self._kept[path][part] if isinstance(part, int) else part)
+        return path
+
+    def _read(self, node: yaml.Node, kind: inspect.Type, where: Where) -> Any:
         if isinstance(kind, inspect.UnionType):
             return self._union(node, kind, where)
-        if isinstance(kind, inspect.AnyType):
-            raise AssertionError("every setting has a type")
         if node.tag == _NULL and not isinstance(kind, inspect.StrType):
             return self._empty(where, node, expected(kind))
         if isinstance(kind, inspect.StructType) and kind.cls not in _LEAVES:
@@ -92,13 +100,8 @@ class Decoder:
                 )
             return None
         if len(options) == 1:
-            return self.decode_again(node, options[0], where)
+            return self._read(node, options[0], where)
         return self._tagged(node, [each for each in options if isinstance(each, inspect.StructType)], where)
-
-    def decode_again(self, node: yaml.Node, kind: inspect.Type, where: Where) -> Any:
-        """Decode a node that was met already as one alternative of a union."""
-        self._met.discard(id(node))
-        return self.decode(node, kind, where)
 
     def _tagged(self, node: yaml.Node, options: list[inspect.StructType], where: Where) -> Any:
         tag_field = str(options[0].tag_field)
@@ -152,13 +155,6 @@ class Decoder:
         self._kept[where] = kept
         return tuple(values[i] for i in kept)
 
-    def in_file(self, where: Where) -> Where:
-        """The path that a value of the result has in the file, where unreadable items still count."""
-        path: Where = ()
-        for part in where:
-            path = (*path, self._kept[path][part] if isinstance(part, int) else part)
-        return path
-
     def _items(self, node: yaml.Node, where: Where) -> dict[str, tuple[yaml.Node, yaml.Node]] | None:
         """Key and value by the key's text; of a key that stands twice the first counts."""
         if not isinstance(node, yaml.MappingNode):
@@ -207,7 +203,7 @@ class Decoder:
             case inspect.DateType():
                 return self._leaf(node, _date, where)
             case inspect.StructType(cls=cls) | inspect.CustomType(cls=cls):
-                return self._leaf(node, _LEAVES[cls], where)
+                return self._leaf(node, self._path if cls is Path else _LEAVES[cls], where)
         raise AssertionError(f"no setting may be a {kind}")
 
     def _integer(self, node: yaml.ScalarNode, where: Where) -> Any:
@@ -234,9 +230,14 @@ class Decoder:
         if text is INVALID:
             return INVALID
         try:
-            return self.base / text if parse is Path else parse(text)
+            return parse(text)
         except ValueError as error:
             return self._wrong(where, node, str(error))
+
+    def _path(self, text: str) -> Path:
+        if not text.isprintable():  # such as a NUL, which no system call takes
+            raise ValueError("is not a path; it has characters that cannot be printed")
+        return self.base / text
 
     # -- problems ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from msgspec import inspect
 from tidegate.config.addresses import Address, Origin
 from tidegate.config.model import Config
 from tidegate.config.ranges import Range, range_of
+from tidegate.config.schema import File
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _TEXTS: dict[type, dict[str, Any]] = {
@@ -38,7 +39,13 @@ def schema() -> dict[str, Any]:
         else:
             _annotate(kind, component)
     root = components.pop(Config.__name__)
-    whole = {"$schema": DIALECT, **root, "title": "tidegate", "$defs": components}
+    whole = {
+        "$schema": DIALECT,
+        **root,
+        "title": "tidegate",
+        "description": File.__doc__,
+        "$defs": components,
+    }
     return msgspec.json.decode(
         msgspec.json.encode(whole), type=dict[str, Any]
     )  # defaults are tuples, JSON has lists
@@ -107,5 +114,5 @@ def _texts_below_fields(kind: type) -> dict[str, str]:
     for statement, below in zip(body.body, body.body[1:], strict=False):
         match statement, below:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                texts[name] = " ".join(text.split())
+                texts[name] = " ".join(text.split()).replace("None", "null")
     return texts

@@ -73,5 +73,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def quoted(text: str) -> str:
-    """A word of the file, short and on one line."""
-    return json.dumps(text if len(text) <= 60 else text[:57] + "...", ensure_ascii=False)
+    """A word of the file, short, on one line, and in characters that any terminal takes."""
+    return json.dumps(text if len(text) <= 60 else text[:57] + "...")

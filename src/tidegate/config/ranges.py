@@ -63,7 +63,7 @@ _STEP = {"above": RATIO_ABOVE_0, "below": RATIO_ABOVE_0, "dwell_s": SECONDS_OR_N
 
 RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
     schema.File: {"shutdown_grace_s": SECONDS_OR_NONE},
-    schema.UpstreamConfig: {"inter_token_timeout_s": SECONDS, "write_timeout_s": SECONDS},
+    schema.UpstreamConfig: {"inter_token_timeout_s": SECONDS},
     schema.ProbeConfig: {"timeout_s": SECONDS},
     schema.ReplicaConfig: {"weight": WEIGHT},
     schema.TenantConfig: {"weight": WEIGHT},

@@ -51,8 +51,6 @@ class UpstreamConfig(ClientLimits, frozen=True, kw_only=True, forbid_unknown_fie
 
     inter_token_timeout_s: float = 60.0
     """Longest silence of an engine in the middle of an answer."""
-    write_timeout_s: float = 30.0
-    """Longest time for which an engine may take no byte of a request."""
 
 
 class Engine(StrEnum):
@@ -104,7 +102,7 @@ class PoolConfig(PoolSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: Engine = Engine.AUTO
     """What the replicas are; auto asks them."""
     extras: tuple[str, ...] = ()
-    """Further engine routes that clients may use, such as /tokenize; passed on ungoverned."""
+    """Further engine routes that clients may use, such as /tokenize: counted as requests, not in tokens."""
     allow_fields: tuple[str, ...] = ()
     """Body fields that could jump the engine's queue and are passed on all the same, such as priority."""
     inject_usage: bool = True

@@ -25,6 +25,9 @@ ENGINE_ADMIN = (
 )
 """Parts of the names of routes by which vLLM, SGLang and llama.cpp are administered or inspected."""
 
+GENERATING = ("chat", "completion", "generate", "infill", "invocations", "responses")
+"""Parts of the names of routes on which engines generate text beside the API that is metered."""
+
 
 def warnings_of(config: Config, now_unix_s: float) -> list[Problem]:
     """Everything worth a second look. `now_unix_s` decides which keys have expired."""
@@ -51,9 +54,11 @@ def _pools(config: Config) -> Iterator[Problem]:
     pools_by_url: dict[str, str] = {}
     for name, pool in config.pools.items():
         for index, route in enumerate(pool.extras):
+            where: Where = ("pools", name, "extras", index)
             if any(word in route for word in ENGINE_ADMIN):
-                where: Where = ("pools", name, "extras", index)
                 yield Problem(where, f"opens {route} to every client; engines are administered there")
+            if any(word in route for word in GENERATING):
+                yield Problem(where, f"opens {route}, whose tokens no limit counts; use the API's routes")
         for index, replica in enumerate(pool.replicas):
             where = ("pools", name, "replicas", index)
             has_credential = replica.credential_env is not None or replica.credential_file is not None
