@@ -128,20 +128,24 @@ class Governor:
         return self._timers.next_at()
 
     def on_wakeup(self, now: float) -> list[Command]:
-        """Let the deadlines pass that are due."""
+        """Let the deadlines pass that are due; only then send anything, so that nothing expired is sent."""
         out: list[Command] = []
+        stirred: dict[str, Pool] = {}
         while (item := self._timers.pop_due(now)) is not None:
             if isinstance(item, Call):
                 self._on_due(item, now, out)
+                stirred[item.pool.name] = item.pool
             elif isinstance(item, Pool):
                 if item.wake_at <= now:
                     item.wake_at = inf
-                    self._pump(item, now, out)
+                    stirred[item.name] = item
             elif isinstance(item, Member):
                 if item.probe_at <= now:
                     self._probe(item, now, out)
             else:
                 self._cut_all(now, out)
+        for pool in stirred.values():
+            self._pump(pool, now, out)
         return out
 
     def take_ended(self) -> list[RequestRecord]:
@@ -394,7 +398,6 @@ class Governor:
             self._truncate(call, Reason.TOTAL_TIMEOUT, now, out)
         else:
             self._expire(call, now, out)
-            self._pump(call.pool, now, out)
 
     def _expire(self, call: Call, now: float, out: list[Command]) -> None:
         """A deadline passed before anything could be sent to the client."""
