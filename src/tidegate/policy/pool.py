@@ -185,6 +185,6 @@ class Pool:
             back_at = member.back_at(now)
             if now < back_at:
                 when = min(when, back_at)
-            if replica.others and (stale_at := replica.seen_at + replica.health.stale_after_s) >= now:
-                when = min(when, stale_at + 1e-3)
+            if replica.others and (stale_at := replica.seen_at + replica.health.stale_after_s) > now:
+                when = min(when, stale_at)
         return min(when, self.ladder.next_wakeup())

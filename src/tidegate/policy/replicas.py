@@ -135,7 +135,7 @@ class Replica:
 
     def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
         """Whether it may be given one more request now. An idle replica may always be given one."""
-        fresh = now - self.seen_at <= self.health.stale_after_s
+        fresh = now < self.seen_at + self.health.stale_after_s
         running = self.in_flight + (self.others if fresh else 0.0)
         if running == 0:
             return True
