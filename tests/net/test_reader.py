@@ -1,0 +1,110 @@
+"""The reader is pure: what it finds depends on the bytes alone, not on how they were cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.core.reasons import Reason
+from tidegate.net.connection import Connection
+from tidegate.net.reader import RequestReader
+from tidegate.net.server import ServerLimits
+
+LIMITS = ServerLimits(head_bytes=200, headers=6, target_bytes=40, body_bytes=60, pipelined=3)
+
+
+class Owner(NamedTuple):
+    """All that a reader asks of its connection."""
+
+    client: str = ""
+    now: Callable[[], float] = lambda: 0.0
+
+
+def read(pieces: list[bytes]) -> list[object]:
+    """Every exchange that comes of these reads, taken out as fast as it comes."""
+    reader = RequestReader(cast(Connection, Owner()), LIMITS)
+    found = []
+    for piece in pieces:
+        reader.feed(piece)
+        while True:
+            while reader.queue and (reader.queue[0].whole or reader.queue[0].refusal):
+                exchange = reader.queue.popleft()
+                refused_for = exchange.refusal[0] if exchange.refusal else None
+                found.append((exchange.path, exchange.body, exchange.keep_alive, refused_for))
+            if not reader.read_on():
+                break
+        assert len(reader.queue) <= 1
+    return [*found, *((exchange.path, exchange.headers) for exchange in reader.queue)]
+
+
+PARTS = [
+    b"GET / HTTP/1.1\r\n",
+    b"POST /a?b HTTP/1.1\r\n",
+    b"GET /old HTTP/1.0\r\n",
+    b"Host: a\r\n",
+    b"Content-Length: 5\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Connection: close\r\n",
+    b"Connection: upgrade\r\nUpgrade: h2c\r\n",
+    b"X: y\r\n",
+    b"\r\n",
+    b"abcde",
+    b"5\r\nabcde\r\n",
+    b"0\r\n\r\n",
+    b"0\r\nX: y\r\n\r\n",
+    b"\n",
+]
+REQUESTS = [
+    b"GET /1 HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabcde",
+    b"POST /3 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"3;x\r\nabc\r\n2\r\nde\r\n0\r\nX: y\r\n\r\n",
+    b"POST /4 HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nab",
+    b"GET /5 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    b"GET /6 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+    b"POST /7 HTTP/1.1\r\nHost: a\r\nContent-Length: 61\r\n\r\n",
+]
+
+
+@given(st.lists(st.sampled_from(REQUESTS) | st.sampled_from(PARTS), max_size=12), st.data())
+def test_cuts_make_no_difference(parts: list[bytes], data: st.DataObject) -> None:
+    """However the bytes are cut, the same requests are found and the same thing is refused."""
+    stream = b"".join(parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+
+    assert read(pieces) == read([stream])
+
+
+@given(st.lists(st.sampled_from(REQUESTS[:4]), max_size=40))
+def test_valid_requests_are_all_found(requests: list[bytes]) -> None:
+    """Pipelined requests come out whole and in order, more of them than the queue may hold included."""
+    paths = [request.split()[1].decode() for request in requests]
+    bodies = {"/1": b"", "/2": b"abcde", "/3": b"abcde", "/4": b"ab"}
+
+    assert read([b"".join(requests)]) == [(path, bodies[path], True, None) for path in paths]
+
+
+@given(st.binary(max_size=400) | st.lists(st.sampled_from(PARTS), max_size=30).map(b"".join))
+def test_no_bytes_break_the_reader(stream: bytes) -> None:
+    """Any bytes give requests and at most one refusal, which is last."""
+    refusals = [one for one in read([stream]) if isinstance(one, tuple) and isinstance(one[-1], Reason)]
+
+    assert len(refusals) <= 1
+
+
+def test_what_waits_is_bounded() -> None:
+    """With nobody answering, the queue stops at its bound and one slice's worth of requests, in any cut."""
+    request = b"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n" + b"x" * 60
+    for read_bytes in (100, 20_000, 2_000_000):
+        reader = RequestReader(cast(Connection, Owner()), LIMITS)
+        stream = request * 10_000
+        for at in range(0, len(stream), read_bytes):
+            if reader.crowded:
+                break
+            reader.feed(stream[at : at + read_bytes])
+        assert reader.crowded
+        assert len(reader.queue) <= 16_384 / len(request) + LIMITS.pipelined + 2
