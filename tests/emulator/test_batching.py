@@ -145,6 +145,14 @@ def test_a_sequence_without_output_ends_with_its_prompt() -> None:
     assert table(steps(replica)) == [(21.0, 100, 0, 0), (13.0, 20, 0, 1)]
 
 
+def test_a_last_chunk_of_one_token_is_prefill() -> None:
+    """It is told from a decode by what it has produced, not by its size."""
+    replica = replica_of()
+    replica.submit(Sequence(101, 2))
+
+    assert table(steps(replica)) == [(21.0, 100, 0, 0), (11.1, 1, 1, 0), (11.0, 0, 1, 1)]
+
+
 def test_cancelling_gives_back_at_once_what_was_held() -> None:
     """Running, waiting or gone: a cancelled sequence leaves no trace, and cancelling twice is nothing."""
     replica = replica_of(max_num_seqs=1)

@@ -123,8 +123,7 @@ class Replica:
         self._retire()
         batch = Batch(self.profile.max_batched_tokens, [])
         self._continue_running(batch)
-        if not batch.preempted:
-            self._admit_waiting(batch)
+        self._admit_waiting(batch)
         self.preemptions += batch.preempted
         return self._computed(batch) if batch.entries else None
 

@@ -15,6 +15,7 @@ from tidegate.emulator import words
 
 IMAGE_TOKENS = 256  # per image or audio part; real models take 85 to several thousand
 DEFAULT_MAX_TOKENS = 256
+"""Where the model stops by itself if the request sets no bound."""
 MAX_CHOICES = 128
 
 _TEXT_KEYS = ("content", "text", "output", "arguments", "function", "tool_calls", "input", "thinking")
@@ -54,8 +55,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     def output_tokens(self, seed: int, room: int) -> tuple[int, bool]:
         """How long an answer gets where `room` tokens are left, and whether it was cut at its bound."""
-        bound = min(DEFAULT_MAX_TOKENS, room) if self.max_tokens is None else self.max_tokens
-        natural = bound if self.ignore_eos else max(self.min_tokens, words.natural_tokens(seed))
+        natural = max(self.min_tokens, words.natural_tokens(seed))
+        bound = self.max_tokens
+        if bound is None:
+            natural, bound = min(natural, DEFAULT_MAX_TOKENS), room
+        if self.ignore_eos:
+            return (min(DEFAULT_MAX_TOKENS, room) if self.max_tokens is None else bound), True
         return (natural, False) if natural < bound else (bound, True)
 
 
