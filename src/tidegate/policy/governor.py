@@ -298,6 +298,8 @@ class Governor:
         weights = self.settings.weights
         call.charge.extend(now, call.prompt_tokens * weights.input + call.produced * weights.output)
         call.hold.replica.grow(call.hold, call.prompt_tokens + call.produced)
+        if call.pool.queue.requests:
+            self._pump(call.pool, now, out)  # the correction may have put another tenant first, who fits
 
     # -- how an attempt ends ----------------------------------------------------------------------
 
