@@ -148,7 +148,8 @@ class Replica:
         if kv_held + kv_tokens > self.kv_limit:
             return False
         cap = self.gate.max_prefill_tokens
-        return cap is None or self.prefill_held == 0 or self.prefill_held + prefill_tokens <= cap
+        # Less than one token is what rounding has left behind, not a prompt.
+        return cap is None or self.prefill_held < 1.0 or self.prefill_held + prefill_tokens <= cap
 
     def _started(self, now: float) -> float:
         return min(1.0, max(0.1, (now - self.since) / self.health.slow_start_s))
