@@ -160,8 +160,9 @@ def test_no_header_can_be_injected(run: Run, headers: Headers) -> None:
     class Injecting(Recorder):
         def on_request(self, exchange: Exchange) -> None:
             with pytest.raises(CallerError):
-                Exchange.respond(exchange, 200, headers, b"")
-            exchange.started = False
+                exchange.start(200, headers)
+            with pytest.raises(CallerError):
+                exchange.respond(200, headers, b"")
             exchange.respond(500, [], b"")
 
     async def main() -> None:

@@ -178,6 +178,34 @@ def test_a_body_that_turns_out_bad(run: Run, rest: bytes) -> None:
             assert (await raw.answer())[0] in (400, 413)
             assert handler.gone == handler.heads
             assert not handler.requests
+            handler.heads[0].respond(200, [], b"")  # a handler that has not noticed does no harm
+            _no_call_harms(handler.heads[0])
+
+    run(main())
+
+
+@both_loops
+def test_an_answer_begun_at_the_head_has_its_time(run: Run) -> None:
+    """A handler that starts to answer before the body is here is not cut by the body's deadline."""
+
+    class Early(Recorder):
+        def on_head(self, exchange: Exchange) -> None:
+            super().on_head(exchange)
+            exchange.start(200, [])
+            exchange.write(b"a")
+
+    async def main() -> None:
+        handler = Early()
+        async with serving(handler, SLOW) as server, connected(server.port) as raw:
+            raw.send(b"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
+            await raw.head()
+            await asyncio.sleep(0.6)
+            assert not handler.gone
+            raw.send(b"cde")
+            await asyncio.sleep(0.02)
+            handler.heads[0].end()
+            assert await raw.rest() == b"1\r\na\r\n0\r\n\r\n"
+            assert not handler.requests
 
     run(main())
 

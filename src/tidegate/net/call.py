@@ -118,21 +118,24 @@ class Call:
     def complete(self) -> None:
         """The answer has ended and its connection has been let go."""
         if not self._ended:
+            sink = self.sink
             self._connection = None
             self._end()
-            self.sink.on_end()
+            sink.on_end()
 
     def fail(self, kind: FailureKind, detail: str) -> None:
         """Nothing more will come; the connection, if any, is closed."""
         if not self._ended:
+            sink = self.sink
             self._end()
-            self.sink.on_failure(kind, detail)
+            sink.on_failure(kind, detail)
 
     def _end(self) -> None:
         if self._ended:
             return
         self._ended = True
         self.deadline_at = inf
+        del self.sink  # which usually holds the call: a cycle, if it were kept
         self._client.ended(self)
         connection = self._connection
         self._connection = None

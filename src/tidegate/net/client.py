@@ -156,6 +156,7 @@ class Client:
 
     async def _connect(self, call: Call) -> None:
         connection = UpstreamConnection(self)
+        failure = ""
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 await self._running_loop().create_connection(
@@ -166,17 +167,19 @@ class Client:
                     server_hostname=self._server_hostname,
                 )
         except TimeoutError:
-            connection.drop()
-            call.fail(FailureKind.CONNECT, f"no connection within {self.limits.connect_timeout_s} s")
+            failure = f"no connection within {self.limits.connect_timeout_s} s"
         except OSError as error:  # TLS failures included
-            connection.drop()
-            call.fail(FailureKind.CONNECT, str(error))
+            failure = str(error) or type(error).__name__
         except asyncio.CancelledError:
             connection.drop()
             self.left(connection)  # uvloop does not say so of a connection whose making was cancelled
             raise
+        call.dialling = None
+        if failure:
+            connection.drop()
+            self.left(connection)
+            call.fail(FailureKind.CONNECT, failure)
         else:
-            call.dialling = None
             connection.carry(call)
 
     def _take_idle(self) -> UpstreamConnection | None:

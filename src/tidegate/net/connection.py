@@ -96,11 +96,10 @@ class Connection(asyncio.Protocol):
         self._lose()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._closing = True
+        self._close_after_flush()
         self._server.left(self)
-        self._reader.stop()
-        self._reader.queue.clear()
         self._lose()
+        del self._reader, self._transport  # each holds the connection: a cycle, if they were kept
 
     def pause_writing(self) -> None:
         self._writing_paused = True
@@ -157,6 +156,7 @@ class Connection(asyncio.Protocol):
     def _open(self, exchange: Exchange) -> None:
         """Show the head to the handler, and have the body sent if it still wants it."""
         exchange.paused = self._writing_paused
+        self.deadline_at = inf
         self._call(self._server.handler.on_head, exchange)
         if exchange.whole or exchange.started or exchange.gone:
             return
@@ -175,6 +175,7 @@ class Connection(asyncio.Protocol):
         status, headers, body = self._server.handler.refusal(*refusal)
         exchange.gone = False
         exchange.respond(status, headers, body)
+        exchange.gone = True  # whatever the handler still says is said to nobody
 
     def _call(self, method: Callable[[Exchange], None], exchange: Exchange) -> None:
         """Call a handler; what it raises costs this exchange, never the connection's bookkeeping."""

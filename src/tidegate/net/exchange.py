@@ -100,6 +100,7 @@ class Exchange:
         """Send the whole answer in one write."""
         if self._begins():
             head = response_head(status, headers, self._framing(status, len(body)))
+            self.started = True
             self._connection.send(head if self._silent else head + body)
             self._finish()
 
@@ -107,6 +108,7 @@ class Exchange:
         """Begin an answer of `length` body bytes, or unknown. The head leaves with the first write."""
         if self._begins():
             self._held = response_head(status, headers, self._framing(status, length))
+            self.started = True
             if not self._silent:
                 self._left_bytes = length
 
@@ -142,13 +144,13 @@ class Exchange:
         self._connection.break_off(reset=close_delimited)
 
     def _begins(self) -> bool:
-        """Claim the right to answer; False if nobody is there to be answered."""
-        if self.started:
-            raise CallerError("an exchange is answered once")
-        self.started = True
+        """False if nobody is there to be answered."""
         if self.gone:
             self._release()
-        return not self.gone
+            return False
+        if self.started:
+            raise CallerError("an exchange is answered once")
+        return True
 
     def _writes(self) -> bool:
         if self.gone:
