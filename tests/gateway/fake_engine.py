@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 MODEL = "tide-1"
@@ -81,6 +81,12 @@ class Connection(asyncio.Protocol):
             self.transport.abort()
         elif not self.transport.is_closing():
             self._next()
+
+    async def closed_or_after(self, seconds: float) -> None:
+        """Wait so long, or until the gateway hangs up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.closed.wait()
 
     async def send(self, data: bytes) -> None:
         """Write, and wait while the gateway does not read."""
@@ -340,11 +346,12 @@ def status(code: int, body: bytes = b'{"error":{"message":"no"}}', *headers: str
     return script
 
 
-def events(*parts: bytes, then: str = "stall") -> Script:
+def events(*parts: bytes, then: str = "stall", head: bool = True) -> Script:
     """Begin a stream with these chunks, then `stall`, `close`, `reset` or `end` (without a terminator)."""
 
     async def script(turn: Turn) -> None:
-        await turn.head()
+        if head:
+            await turn.head()
         for part in parts:
             await turn.chunk(part)
         if then == "close":

@@ -27,6 +27,7 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Request, Usage
 from tidegate.gateway.answers import quota_headers
 from tidegate.gateway.bodies import Body
+from tidegate.gateway.long_answers import Ends
 from tidegate.gateway.streams import Relay
 from tidegate.gateway.usage import usage_of
 from tidegate.net.client import Call
@@ -78,6 +79,7 @@ class Flight:
         "_body",
         "_call",
         "_dispatch",
+        "_ends",
         "_error",
         "_exchange",
         "_gateway",
@@ -85,7 +87,6 @@ class Flight:
         "_id",
         "_parts",
         "_progress_at",
-        "_raw",
         "_relay",
         "_request",
         "_seen_first",
@@ -123,6 +124,7 @@ class Flight:
         self._status = 0
         self._headers: Headers = []
         self._parts: list[bytes] = []
+        self._ends: Ends | None = None
         self._size = 0
         self._error = False
         self._streaming = False
@@ -176,8 +178,8 @@ class Flight:
         else:
             last = relay.truncate()
         self._begin_stream()
-        self._exchange.end(last)
         self._report_finished(200, relay.usage, relay.output_tokens)
+        self._exchange.end(last)
 
     def abort(self, command: Abort) -> None:
         """Stop the attempt."""
@@ -222,7 +224,8 @@ class Flight:
             self._relay_off()
         elif self._relay is not None:
             content_type = _value(headers, b"content-type")
-            if status == 200 and content_type.startswith(b"text/event-stream"):
+            packed = _value(headers, b"content-encoding") not in (b"", b"identity")
+            if status == 200 and content_type.startswith(b"text/event-stream") and not packed:
                 self._streaming = True
             else:
                 self._relay_off()
@@ -238,9 +241,9 @@ class Flight:
         if self._error:
             if self._size <= ERROR_BYTES:
                 self._parts.append(data)
-        elif self._exchange.started:
+        elif self._ends is not None:
+            self._ends.add(data)
             self._exchange.write(data)
-            self._parts = [self._parts[-1][-4096:], data] if self._parts else [data]
         else:
             self._parts.append(data)
             if self._size > HOLD_BYTES:
@@ -250,17 +253,21 @@ class Flight:
         """The engine's answer is complete by its framing."""
         self._call = None
         if self._error:
-            self._fail(KIND_OF_STATUS.get(self._status, FailureKind.SERVER_ERROR))
-        elif self._streaming:
-            self._end_stream()
-        else:
+            kind = KIND_OF_STATUS.get(self._status, FailureKind.SERVER_ERROR)
+            self._note(kind, f"answered {self._status}: {self._said()}")
+            self._fail(kind)
+        elif not self._streaming:
             self._end_whole()
+        elif not self._ended_well():
+            self._note(FailureKind.RESET, "the stream ended without its end")
+            self._fail(FailureKind.RESET)
 
     def on_failure(self, kind: FailureKind, detail: str) -> None:
         """There will be no complete answer."""
         self._call = None
-        self._gateway.note_failure(self._upstream.id, self._id, kind, detail)
-        self._fail(kind)
+        if not (self._streaming and self._ended_well()):
+            self._note(kind, detail)
+            self._fail(kind)
 
     # -- streams ----------------------------------------------------------------------------------
 
@@ -273,9 +280,11 @@ class Flight:
             self._drop_call()
             self.on_failure(FailureKind.GARBAGE, str(error))
             return
-        if relay.saw_error is not None and not self._exchange.started:
-            self._drop_call()
-            self._gateway.note_failure(self._upstream.id, self._id, FailureKind.SERVER_ERROR, relay.saw_error)
+        if relay.saw_error is not None:
+            self._drop_call()  # whatever may follow, the engine has given up
+            if self._exchange.started:
+                self._exchange.write(out)
+            self._note(FailureKind.SERVER_ERROR, relay.saw_error)
             self._fail(FailureKind.SERVER_ERROR)
             return
         if out:
@@ -302,18 +311,19 @@ class Flight:
         if not self._exchange.started:
             self._exchange.start(200, self._answer_headers())
 
-    def _end_stream(self) -> None:
+    def _ended_well(self) -> bool:
+        """End the stream if the answer is whole, however the connection ended; False if it is not."""
         relay = self._relay
         assert relay is not None
         ending = relay.end()
-        if relay.saw_error is not None or not ending.complete:
-            detail = relay.saw_error or "the stream ended without its end"
-            self._gateway.note_failure(self._upstream.id, self._id, FailureKind.RESET, detail)
-            self._fail(FailureKind.RESET)
-            return
+        if not ending.complete:
+            if self._exchange.started and ending.tail:
+                self._exchange.write(ending.tail)
+            return False
         self._begin_stream()
-        self._exchange.end(ending.tail)
         self._report_finished(200, relay.usage, relay.output_tokens)
+        self._exchange.end(ending.tail)
+        return True
 
     def _relay_off(self) -> None:
         """What came is no stream; whether one was asked for no longer matters."""
@@ -324,19 +334,24 @@ class Flight:
     def _begin_whole(self) -> None:
         length = _value(self._headers, b"content-length")
         self._exchange.start(self._status, self._answer_headers(), int(length) if length.isdigit() else None)
-        for part in self._parts:
-            self._exchange.write(part)
+        beginning = b"".join(self._parts)
+        self._parts.clear()
+        self._ends = Ends(beginning)
+        self._exchange.write(beginning)
 
     def _end_whole(self) -> None:
-        body = b"".join(self._parts)
-        usage = None
+        body, ends = b"".join(self._parts), self._ends
+        usage, output_tokens = None, 0
         if self._body is not None and self._status < 400:
-            usage = usage_of(self._body.api, body) if not self._exchange.started else None
-        if self._exchange.started:
+            api = self._body.api
+            usage = usage_of(api, body) if ends is None else ends.usage(api)
+            if usage is None and api.generates:  # an engine that does not count is not for free
+                output_tokens = int(self._size / self._gateway.bytes_per_token(self._dispatch.pool))
+        self._report_finished(self._status, usage, usage.output_tokens if usage else output_tokens)
+        if ends is not None:
             self._exchange.end()
         else:
             self._exchange.respond(self._status, self._answer_headers(), body)
-        self._report_finished(self._status, usage, usage.output_tokens if usage else 0)
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -360,14 +375,6 @@ class Flight:
         usage, produced = (relay.usage, relay.output_tokens) if relay is not None else (None, 0)
         if committed:
             self._gateway.driver.flights.pop(self._request.request_id, None)
-            if relay is None:
-                self._exchange.abort()
-            elif relay.saw_error is None:
-                self._exchange.end(
-                    relay.error("the engine broke off its answer", Reason.UPSTREAM_ERROR.value)
-                )
-            else:
-                self._exchange.end()  # the engine's own error event has gone through
         self._relay = None
         self._seen_first = False
         self._gateway.driver.tell(
@@ -380,9 +387,28 @@ class Flight:
                 output_tokens=produced,
                 usage=usage,
                 retry_after_s=_seconds(_value(self._headers, b"retry-after")) if self._error else None,
-                detail=_message_of(b"".join(self._parts)) if self._error else "",
+                # What an engine says of the gateway's credential is no client's business.
+                detail="" if kind is FailureKind.DENIED else self._said(),
             )
         )
+        if committed:
+            self._break_off(relay)
+
+    def _break_off(self, relay: Relay | None) -> None:
+        """End what the client already has, so that it cannot be taken for the whole."""
+        if relay is None:
+            self._exchange.abort()
+        elif relay.saw_error is None:
+            self._exchange.end(relay.error("the engine broke off its answer", Reason.UPSTREAM_ERROR.value))
+        else:
+            self._exchange.end()  # the engine's own error event has gone through
+
+    def _said(self) -> str:
+        """What the engine says of its error."""
+        return _message_of(self._upstream.censored(b"".join(self._parts))) if self._error else ""
+
+    def _note(self, kind: FailureKind, detail: str) -> None:
+        self._gateway.note_failure(self._upstream.id, self._id, kind, detail)
 
     def _expect_more(self) -> None:
         if self._call is not None:

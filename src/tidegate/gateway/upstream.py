@@ -70,6 +70,10 @@ class Upstream:
                 head += b"%b: %b\r\n" % (name, value)
         return self.client.send(head + b"\r\n", body, sink)
 
+    def censored(self, said: bytes) -> bytes:
+        """What the engine said, without the credential, should it have repeated it."""
+        return said.replace(self._credential, b"***") if self._credential else said
+
     def headers(self) -> list[tuple[bytes, bytes]]:
         """What a probe must carry."""
         if self._credential:
