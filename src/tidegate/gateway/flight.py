@@ -52,16 +52,20 @@ OURS = frozenset(
         b"proxy-authenticate",
         b"proxy-connection",
         b"retry-after",
+        b"retry-after-ms",
         b"server",
+        b"server-timing",
         b"set-cookie",
         b"te",
         b"trailer",
         b"transfer-encoding",
         b"upgrade",
         b"x-request-id",
+        b"x-should-retry",
+        b"x-tidegate-degraded",
     }
 )
-"""Headers of an engine that say nothing to the client: framing is ours, and so is the identity."""
+"""Headers of an engine that say nothing to the client: framing is ours, and so are identity and limits."""
 
 KIND_OF_STATUS = {
     401: FailureKind.DENIED,
@@ -417,7 +421,7 @@ class Flight:
     def _answer_headers(self) -> Headers:
         """The engine's headers less what is ours to say, and what governing has to say."""
         command = self._dispatch
-        headers = [pair for pair in self._headers if pair[0] not in OURS]
+        headers = _passed_on(self._headers)
         headers.append((b"x-request-id", self._id))
         upstream_s = self._gateway.driver.now() - self._sent_at
         timing = b"queue;dur=%.1f, upstream;dur=%.1f" % (command.queued_s * 1e3, upstream_s * 1e3)
@@ -427,6 +431,16 @@ class Flight:
         if command.degraded:
             headers.append((b"x-tidegate-degraded", ", ".join(command.degraded).encode()))
         return headers
+
+
+def _passed_on(headers: Headers) -> Headers:
+    """An engine's headers, less ours and those that concern only its connection (RFC 9110, 7.6.1)."""
+    named = {name.strip().lower() for name in _value(headers, b"connection").split(b",")}
+    return [
+        (name, value)
+        for name, value in headers
+        if name not in OURS and name not in named and not name.startswith(b"x-ratelimit-")
+    ]
 
 
 def _value(headers: Headers, name: bytes) -> bytes:
