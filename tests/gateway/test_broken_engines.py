@@ -298,15 +298,17 @@ def test_an_engines_refusal_is_passed_on_untouched(code: int) -> None:
 
     async def main() -> None:
         body = b'{"object":"error","message":"too  long","code":400}'
-        async with fake_engine(status(code, body, "content-type: application/problem+json")) as engine:
-            async with serving(configured(engine, limits={"tokens_per_minute": 600_000})) as gateway:
-                reply = await gateway.ask(chat())
-                assert (reply.status, reply.body) == (code, body)
-                assert reply.headers["content-type"] == "application/problem+json"
-                assert len(engine.requests) == 1
-                await gateway.settled()
-                assert gateway.records[0].charged_tokens == 0
-                assert (await gateway.ask(chat())).status == code  # the breaker is closed
+        async with (
+            fake_engine(status(code, body, "content-type: application/problem+json")) as engine,
+            serving(configured(engine, limits={"tokens_per_minute": 600_000})) as gateway,
+        ):
+            reply = await gateway.ask(chat())
+            assert (reply.status, reply.body) == (code, body)
+            assert reply.headers["content-type"] == "application/problem+json"
+            assert len(engine.requests) == 1
+            await gateway.settled()
+            assert gateway.records[0].charged_tokens == 0
+            assert (await gateway.ask(chat())).status == code  # the breaker is closed
 
     run(main())
 
@@ -324,32 +326,36 @@ def test_one_terminator_whatever_the_engine_sends(done: int, end: bytes) -> None
     """Exactly one `[DONE]`, and last; the same events and the same usage with every line ending."""
 
     async def main() -> None:
-        async with fake_engine(events(clean_stream(end, done), then="end")) as engine:
-            async with serving(configured(engine)) as gateway:
-                reply = await gateway.ask(chat())
-                assert reply.data.count("[DONE]") == 1
-                assert reply.data[-1] == "[DONE]"
-                assert reply.text == "Hallo Welt — 潮 🌊"
-                assert not any(chunk.get("usage") for chunk in reply.data[:-1])
-                await gateway.settled()
-                assert (gateway.records[0].prompt_tokens, gateway.records[0].output_tokens) == (5, 2)
+        async with (
+            fake_engine(events(clean_stream(end, done), then="end")) as engine,
+            serving(configured(engine)) as gateway,
+        ):
+            reply = await gateway.ask(chat())
+            assert reply.data.count("[DONE]") == 1
+            assert reply.data[-1] == "[DONE]"
+            assert reply.text == "Hallo Welt — 潮 🌊"
+            assert not any(chunk.get("usage") for chunk in reply.data[:-1])
+            await gateway.settled()
+            assert (gateway.records[0].prompt_tokens, gateway.records[0].output_tokens) == (5, 2)
 
     run(main())
 
 
 @pytest.mark.parametrize("then", ["stall", "close", "reset"])
 def test_an_engine_that_is_done_but_does_not_end(then: str) -> None:
-    """After the terminator the answer is whole: how the connection ends no longer matters, and adds nothing."""
+    """After the terminator the answer is whole: how the connection ends adds nothing."""
 
     async def main() -> None:
-        async with fake_engine(events(clean_stream(), then=then)) as engine:
-            async with serving(configured(engine, **QUICK)) as gateway:
-                reply = await gateway.ask(chat())
-                assert reply.whole
-                assert reply.data[-1] == "[DONE]"
-                assert not any("error" in chunk for chunk in reply.data[:-1])
-                await gateway.settled()
-                assert (gateway.records[0].reason, gateway.records[0].output_tokens) == (None, 2)
+        async with (
+            fake_engine(events(clean_stream(), then=then)) as engine,
+            serving(configured(engine, **QUICK)) as gateway,
+        ):
+            reply = await gateway.ask(chat())
+            assert reply.whole
+            assert reply.data[-1] == "[DONE]"
+            assert not any("error" in chunk for chunk in reply.data[:-1])
+            await gateway.settled()
+            assert (gateway.records[0].reason, gateway.records[0].output_tokens) == (None, 2)
 
     run(main())
 
@@ -368,11 +374,14 @@ def test_characters_split_at_every_byte() -> None:
             await turn.chunk(stream[at:])
             await turn.end()
 
-        async with fake_engine(script) as engine, serving(configured(engine)) as gateway:
-            async with talking(gateway.port) as talk:
-                for _ in range(len(stream) - 1):
-                    talk.request(CHAT, chat())
-                    assert (await talk.reply()).body == stream
+        async with (
+            fake_engine(script) as engine,
+            serving(configured(engine)) as gateway,
+            talking(gateway.port) as talk,
+        ):
+            for _ in range(len(stream) - 1):
+                talk.request(CHAT, chat())
+                assert (await talk.reply()).body == stream
 
     run(main())
 
@@ -495,13 +504,15 @@ def test_a_long_answer_is_passed_on_and_still_metered(framed: bool, early: bool)
                     await turn.chunk(body[start : start + 7_001])
                 await turn.end()
 
-        async with fake_engine(script) as engine:
-            async with serving(configured(engine, limits={"tokens_per_minute": 60_000})) as gateway:
-                reply = await gateway.ask(chat(False))
-                assert reply.body == body
-                await gateway.settled()
-                record = gateway.records[0]
-                assert (record.prompt_tokens, record.output_tokens, record.cached_tokens) == (11, 222, 3)
+        async with (
+            fake_engine(script) as engine,
+            serving(configured(engine, limits={"tokens_per_minute": 60_000})) as gateway,
+        ):
+            reply = await gateway.ask(chat(False))
+            assert reply.body == body
+            await gateway.settled()
+            record = gateway.records[0]
+            assert (record.prompt_tokens, record.output_tokens, record.cached_tokens) == (11, 222, 3)
 
     run(main())
 
@@ -512,12 +523,14 @@ def test_a_whole_answer_without_usage_is_charged_by_its_size() -> None:
     async def main() -> None:
         said = completion("word " * 400, 0, 0)
         del said["usage"]
-        async with fake_engine(status(200, json.dumps(said).encode())) as engine:
-            async with serving(configured(engine, limits={"tokens_per_minute": 60_000})) as gateway:
-                assert (await gateway.ask(chat(False))).status == 200
-                await gateway.settled()
-                assert 400 <= gateway.records[0].output_tokens <= 700
-                assert gateway.records[0].prompt_tokens > 0
+        async with (
+            fake_engine(status(200, json.dumps(said).encode())) as engine,
+            serving(configured(engine, limits={"tokens_per_minute": 60_000})) as gateway,
+        ):
+            assert (await gateway.ask(chat(False))).status == 200
+            await gateway.settled()
+            assert 400 <= gateway.records[0].output_tokens <= 700
+            assert gateway.records[0].prompt_tokens > 0
 
     run(main())
 
