@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any, TypeVar
+
+import pytest
 
 from tidegate.core.messages import Command, Dispatch, Evict, Reject, ReplicaAdded
 from tidegate.core.request import Request, Usage
@@ -12,6 +15,9 @@ from tidegate.policy.prediction import PredictionSettings
 from tidegate.policy.settings import GovernorSettings, PoolSettings
 
 C = TypeVar("C")
+
+approx: Callable[..., Any] = pytest.approx
+"""Typed so that it may stand anywhere in a value, as within a tuple."""
 
 EXACT = PredictionSettings(bytes_per_token=1.0, output_tokens=10.0)
 """A byte is a token, and every output is thought to be ten: sizes in tests can be read off."""
@@ -31,7 +37,7 @@ def used(prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Usag
 def govern(
     replicas: int = 1, concurrency: int | None = 1, pool: dict[str, Any] | None = None, **settings: Any
 ) -> Governor:
-    """A governor of one pool `m` with replicas `r0`, `r1`, … that joined at 0, their first probe asked for."""
+    """A governor of one pool `m` with replicas `r0`, `r1`, … that joined at 0."""
     pools = {"m": PoolSettings(**({"prediction": EXACT} | (pool or {})))}
     governor = Governor(GovernorSettings(**({"pools": pools} | settings)), Random(1))
     for index in range(replicas):

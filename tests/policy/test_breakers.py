@@ -18,7 +18,7 @@ def opened(now: float = 0.0, **settings: float) -> Breaker:
     return breaker
 
 
-def test_five_failures_in_a_row_open_it():
+def test_five_failures_in_a_row_open_it() -> None:
     """A success between them starts the row anew; the fifth in a row opens for `open_s`."""
     breaker = Breaker(BreakerSettings(min_samples=1_000))
 
@@ -42,7 +42,7 @@ def test_five_failures_in_a_row_open_it():
     assert (breaker.state, breaker.next_wakeup()) == (HALF_OPEN, inf)
 
 
-def test_a_rate_of_failures_opens_it():
+def test_a_rate_of_failures_opens_it() -> None:
     """Half of at least twenty within one window open it; an old window is forgotten."""
     breaker = Breaker(BreakerSettings())
     for number in range(18):  # half of these fail, but they are too few
@@ -55,7 +55,7 @@ def test_a_rate_of_failures_opens_it():
     assert breaker.state is OPEN
 
 
-def test_answers_below_500_never_open_it():
+def test_answers_below_500_never_open_it() -> None:
     """Twenty answers in a row that blame the client say that the replica is well."""
     breaker = Breaker(BreakerSettings())
     for now in range(20):
@@ -64,7 +64,7 @@ def test_answers_below_500_never_open_it():
     assert breaker.state is CLOSED
 
 
-def test_half_open_lets_one_through():
+def test_half_open_lets_one_through() -> None:
     """A hundred wait as the pause ends: one is tried, and one more when it has answered well."""
     breaker = opened()
 
@@ -78,7 +78,7 @@ def test_half_open_lets_one_through():
     assert breaker.on_dispatch() == 0
 
 
-def test_a_failed_trial_opens_it_again_for_twice_as_long():
+def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
     """Pauses double each time in a row up to their maximum, and begin anew once it had closed."""
     breaker = opened(open_s=5, open_max_s=15, successes_to_close=1)
 
@@ -95,7 +95,7 @@ def test_a_failed_trial_opens_it_again_for_twice_as_long():
     assert breaker.next_wakeup() == now + 5
 
 
-def test_a_trial_without_result_frees_its_permit():
+def test_a_trial_without_result_frees_its_permit() -> None:
     """A trial whose caller left says nothing, and the next request becomes the trial."""
     breaker = opened()
     assert breaker.admits(5.0)
@@ -107,7 +107,7 @@ def test_a_trial_without_result_frees_its_permit():
     assert breaker.admits(5.1)
 
 
-def test_an_old_trial_says_nothing_about_a_new_round():
+def test_an_old_trial_says_nothing_about_a_new_round() -> None:
     """What a trial of an earlier half-open round reports neither closes this one nor frees its permit."""
     breaker = opened(half_open_trials=2, successes_to_close=1)
     assert breaker.admits(5.0)
@@ -121,7 +121,7 @@ def test_an_old_trial_says_nothing_about_a_new_round():
     assert (breaker.state, breaker.trials) == (HALF_OPEN, 1)
 
 
-def test_may_not_open_means_counting_goes_on():
+def test_may_not_open_means_counting_goes_on() -> None:
     """While too many others are out it stays in, and opens with the next failure once it may."""
     breaker = Breaker(BreakerSettings())
     for _ in range(9):
@@ -130,7 +130,7 @@ def test_may_not_open_means_counting_goes_on():
     assert breaker.on_failure(0.1, 0, may_open=True)
 
 
-def test_stragglers_of_a_bad_time_do_not_open_it_twice():
+def test_stragglers_of_a_bad_time_do_not_open_it_twice() -> None:
     """Failures of attempts sent before it opened leave no mark on the breaker that has closed since."""
     breaker = opened(successes_to_close=1)
     for _ in range(50):
@@ -147,10 +147,11 @@ def test_stragglers_of_a_bad_time_do_not_open_it_twice():
     st.integers(1, 3),
     st.lists(st.tuples(st.floats(0, 4), st.sampled_from(["ask", "good", "bad", "left"])), max_size=120),
 )
-def test_trials_never_exceed_their_cap(cap: int, steps: list[tuple[float, str]]):
+def test_trials_never_exceed_their_cap(cap: int, steps: list[tuple[float, str]]) -> None:
     """Whatever happens in whatever order, half open has at most its trials under way and loses none."""
     breaker = Breaker(BreakerSettings(consecutive_failures=2, half_open_trials=cap, open_s=3))
-    now, running = 0.0, [0 for _ in ()]
+    now = 0.0
+    running: list[int] = []
     for gap_s, step in steps:
         now += gap_s
         if step == "ask" and breaker.admits(now):

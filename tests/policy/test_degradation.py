@@ -14,7 +14,7 @@ FALL_BACK = FallbackStep(above=0.7, below=0.5, pool="small", classes=("batch",),
 SHED = ShedStep(above=0.9, below=0.6, classes=("batch",), dwell_s=1.0)
 
 
-def test_hysteresis():
+def test_hysteresis() -> None:
     """A step holds between its thresholds, and leaves only after it was calm for the whole dwell."""
     ladder = Ladder((CLAMP,))
 
@@ -33,7 +33,7 @@ def test_hysteresis():
         assert (ladder.active, ladder.next_wakeup()) == ([active], wakeup), now
 
 
-def test_relief_by_class():
+def test_relief_by_class() -> None:
     """Steps add up, each for its classes; protected classes get none."""
     ladder = Ladder((CLAMP, FALL_BACK, SHED))
 
@@ -55,7 +55,7 @@ def test_relief_by_class():
         assert ladder.names() == names
 
 
-def test_the_tightest_clamp_counts():
+def test_the_tightest_clamp_counts() -> None:
     """Of several clamps that are active the smallest bound holds."""
     ladder = Ladder((CLAMP, ClampStep(above=0.8, below=0.6, max_tokens=16)))
     ladder.on_pressure(0.0, 1.0)
@@ -63,7 +63,7 @@ def test_the_tightest_clamp_counts():
 
 
 @given(st.floats(0, 1e6), st.floats(0.001, 100))
-def test_the_wakeup_is_when_it_leaves(calm_at: float, dwell_s: float):
+def test_the_wakeup_is_when_it_leaves(calm_at: float, dwell_s: float) -> None:
     """Looked at exactly when it asked to be, a calm step is left, whatever the rounding of that instant."""
     ladder = Ladder((ClampStep(above=0.5, below=0.3, max_tokens=1, dwell_s=dwell_s),))
     ladder.on_pressure(calm_at, 1.0)
@@ -74,7 +74,7 @@ def test_the_wakeup_is_when_it_leaves(calm_at: float, dwell_s: float):
 
 
 @given(st.lists(st.tuples(st.floats(0, 6), st.floats(0, 1)), max_size=80))
-def test_no_step_flaps(steps: list[tuple[float, float]]):
+def test_no_step_flaps(steps: list[tuple[float, float]]) -> None:
     """Between entering and leaving a step always lies its dwell."""
     ladder = Ladder((CLAMP,))
     now, entered_at = 0.0, -inf

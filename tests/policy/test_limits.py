@@ -7,9 +7,8 @@ from math import inf
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
-from tests.policy.build import used
+from tests.policy.build import approx, used
 from tidegate.core.reasons import Reason
 from tidegate.policy.limits import (
     Bucket,
@@ -48,7 +47,7 @@ def denied(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Denial:
 # -- the bucket -----------------------------------------------------------------------------------
 
 
-def test_bucket_names_the_exact_wait():
+def test_bucket_names_the_exact_wait() -> None:
     """A bucket refills continuously, and its wait is neither the burst's nor rounded to a window."""
     bucket = Bucket(rate_per_s=1, burst=10)
 
@@ -67,7 +66,7 @@ def test_bucket_names_the_exact_wait():
 
 
 @pytest.mark.parametrize("poll_s", [0.01, 0.003, 0.0999, 0.1])
-def test_polling_throws_no_refill_away(poll_s: float):
+def test_polling_throws_no_refill_away(poll_s: float) -> None:
     """However often it is asked, ten a second are ten a second."""
     bucket = Bucket(rate_per_s=10, burst=10)
     bucket.take(0.0, 10)
@@ -81,18 +80,26 @@ def test_polling_throws_no_refill_away(poll_s: float):
     assert taken == approx(100, abs=1)
 
 
-def test_idling_earns_one_burst():
+def test_idling_earns_one_burst() -> None:
     """After any idle time there is one burst, once."""
     bucket = Bucket(rate_per_s=6, burst=3)
 
-    for now, wait_s in [(5.0, 0), (5.02, 0), (5.04, 0), (5.05, 1 / 6 - 0.05), (1_000, 0), (1_000, 0), (1_000, 0)]:
+    for now, wait_s in [
+        (5.0, 0),
+        (5.02, 0),
+        (5.04, 0),
+        (5.05, 1 / 6 - 0.05),
+        (1_000, 0),
+        (1_000, 0),
+        (1_000, 0),
+    ]:
         assert bucket.wait_s(now, 1) == approx(wait_s, abs=1e-9), now
         if wait_s == 0:
             bucket.take(now, 1)
     assert bucket.wait_s(1_000, 1) > 0
 
 
-def test_asking_costs_nothing():
+def test_asking_costs_nothing() -> None:
     """A refused try neither spends nor moves the instant at which it would be let in."""
     tenant = scope(tokens_per_minute=1_000)
     admitted(0.0, (tenant,), cost(900))
@@ -104,7 +111,7 @@ def test_asking_costs_nothing():
     admitted(6.0, (tenant,), cost(200))
 
 
-def test_returning_more_than_is_out_never_overfills():
+def test_returning_more_than_is_out_never_overfills() -> None:
     """A bucket holds its burst at most, whatever comes back to it."""
     bucket = Bucket(rate_per_s=1, burst=10)
     bucket.take(0.0, 4)
@@ -124,7 +131,7 @@ def test_returning_more_than_is_out_never_overfills():
 )
 def test_no_window_admits_more_than_rate_and_burst(
     rate_per_s: float, burst: float, tries: list[tuple[float, float]]
-):
+) -> None:
     """In every window of every history, what was let in is at most rate x window + burst."""
     bucket = Bucket(rate_per_s, burst)
     now, taken = 0.0, []
@@ -149,7 +156,7 @@ def test_no_window_admits_more_than_rate_and_burst(
 )
 def test_the_wait_is_the_first_instant_at_which_it_fits(
     rate_per_s: float, burst: float, takes: list[tuple[float, float]], share: float
-):
+) -> None:
     """At now + wait the credits are there, and just before they were not, whatever the debt."""
     bucket = Bucket(rate_per_s, burst)
     now = 0.0
@@ -166,7 +173,7 @@ def test_the_wait_is_the_first_instant_at_which_it_fits(
 # -- several scopes -------------------------------------------------------------------------------
 
 
-def test_all_scopes_or_none():
+def test_all_scopes_or_none() -> None:
     """What one scope refuses was not taken from another, and each kind of limit says its own reason."""
     fleet = scope("the fleet", tokens_per_minute=6_000)
     tenant = scope("tenant a", requests_per_minute=2, max_in_flight=1)
@@ -185,7 +192,7 @@ def test_all_scopes_or_none():
     assert (fleet.in_flight, tenant.in_flight) == (0, 0)
 
 
-def test_the_tightest_scope_speaks():
+def test_the_tightest_scope_speaks() -> None:
     """Of several scopes that refuse, the one that needs the longest wait names it."""
     quick = scope("quick", tokens_per_minute=600, burst_s=10)
     slow = scope("slow", tokens_per_minute=60, burst_s=100)
@@ -197,7 +204,7 @@ def test_the_tightest_scope_speaks():
     assert "10.0 s" in denial.detail
 
 
-def test_in_flight_is_counted_until_settled():
+def test_in_flight_is_counted_until_settled() -> None:
     """A place is free again at once when its request is settled, however it ended."""
     tenant = scope(max_in_flight=1)
     for now in range(1_000):
@@ -205,7 +212,7 @@ def test_in_flight_is_counted_until_settled():
     assert tenant.in_flight == 0
 
 
-def test_a_voided_charge_leaves_no_trace():
+def test_a_voided_charge_leaves_no_trace() -> None:
     """What was refused after its charge was taken gets back its request credit too."""
     tenant = scope(requests_per_minute=1, tokens_per_minute=60, max_in_flight=1)
 
@@ -217,7 +224,7 @@ def test_a_voided_charge_leaves_no_trace():
 # -- what cannot be known -------------------------------------------------------------------------
 
 
-def test_learned_debt_is_repaid_first():
+def test_learned_debt_is_repaid_first() -> None:
     """What a stream used beyond its reservation blocks the next one until it has been refilled."""
     tenant = scope(tokens_per_minute=600)  # 10 a second, 600 deep
 
@@ -232,7 +239,7 @@ def test_learned_debt_is_repaid_first():
     admitted(31.0, (tenant,), cost(10))
 
 
-def test_an_estimate_above_the_burst_waits_for_all_of_it():
+def test_an_estimate_above_the_burst_waits_for_all_of_it() -> None:
     """A prediction may be wrong, so it never makes a request impossible: the rest becomes debt."""
     tenant = scope(tokens_per_minute=600)
 
@@ -241,7 +248,7 @@ def test_an_estimate_above_the_burst_waits_for_all_of_it():
     assert denied(0.0, (tenant,), cost(5_000, certain=100)).retry_after_s == approx(60.0)
 
 
-def test_what_certainly_exceeds_the_burst_never_fits():
+def test_what_certainly_exceeds_the_burst_never_fits() -> None:
     """A cost that no tokeniser could bring under the burst is refused for good, and says so."""
     tenant = scope(tokens_per_minute=600)
 
@@ -251,7 +258,7 @@ def test_what_certainly_exceeds_the_burst_never_fits():
     assert "never hold more than 600" in denial.detail
 
 
-def test_hard_reserves_the_upper_bound():
+def test_hard_reserves_the_upper_bound() -> None:
     """Twenty at once, each able to spend all that is left: one is let in, and nothing is overshot."""
     tenant = scope(tokens_per_minute=10, metering=Metering.HARD)
     estimate = cost(2, certain=1, bound=10)
@@ -264,7 +271,7 @@ def test_hard_reserves_the_upper_bound():
     assert tenant.tokens.available(1.0) == approx(6 + 1 / 6)
 
 
-def test_hard_refuses_what_nothing_bounds():
+def test_hard_refuses_what_nothing_bounds() -> None:
     """Where no bound is known, a hard scope cannot keep its promise and says what to do."""
     denial = denied(0.0, (scope(tokens_per_minute=10, metering=Metering.HARD),), cost(1, bound=inf))
 
@@ -281,11 +288,12 @@ def test_hard_refuses_what_nothing_bounds():
         max_size=50,
     )
 )
-def test_what_is_settled_is_all_that_is_spent(steps: list[tuple[float, float, float, str]]):
+def test_what_is_settled_is_all_that_is_spent(steps: list[tuple[float, float, float, str]]) -> None:
     """However reservations, extensions and ends follow each other, debt is what was used above the refill."""
     tenant = scope(tokens_per_minute=6, burst_s=1_000, max_in_flight=5)  # 100 deep
     assert tenant.tokens is not None
-    now, spent, live = 0.0, 0.0, [(c, 0.0) for c in ()]
+    now, spent = 0.0, 0.0
+    live: list[tuple[Charge, float]] = []
     for gap_s, likely, real, ending in steps:
         now += gap_s
         charge = admit(now, (tenant,), cost(likely, certain=0))
@@ -310,7 +318,7 @@ def test_what_is_settled_is_all_that_is_spent(steps: list[tuple[float, float, fl
 # -- what a token costs ---------------------------------------------------------------------------
 
 
-def test_cached_tokens_cost_their_own_weight():
+def test_cached_tokens_cost_their_own_weight() -> None:
     """Cached prompt tokens may be free, cannot exceed the prompt, and count fully by default."""
     free = TokenWeights(cached_input=0.0)
 
@@ -323,7 +331,7 @@ def test_cached_tokens_cost_their_own_weight():
         assert weights.of(usage) == approx(credits)
 
 
-def test_five_cached_prompts_fit_where_one_uncached_does():
+def test_five_cached_prompts_fit_where_one_uncached_does() -> None:
     """Settled at 2,000 each, five prompts of 10,000 tokens fit a limit of 10,000."""
     tenant = scope(tokens_per_minute=10_000)
     free = TokenWeights(cached_input=0.0)
@@ -336,7 +344,7 @@ def test_five_cached_prompts_fit_where_one_uncached_does():
 # -- what is left ---------------------------------------------------------------------------------
 
 
-def test_quota_shows_the_tightest_bucket_of_each_kind():
+def test_quota_shows_the_tightest_bucket_of_each_kind() -> None:
     """The headers speak of the scope that will refuse first; debt shows as nothing left."""
     wide = scope("wide", requests_per_minute=100, tokens_per_minute=1_000)
     narrow = scope("narrow", requests_per_minute=10, tokens_per_minute=60_000)
@@ -353,7 +361,7 @@ def test_quota_shows_the_tightest_bucket_of_each_kind():
     assert seen.remaining_tokens == 0
 
 
-def test_quota_is_absent_where_nothing_is_limited():
+def test_quota_is_absent_where_nothing_is_limited() -> None:
     """No limit, no header; a limit of one kind leaves the other out."""
     assert quota(0.0, ()) is None
     assert quota(0.0, (scope(max_in_flight=3),)) is None

@@ -7,9 +7,8 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
-from tests.policy.build import EXACT, ask
+from tests.policy.build import EXACT, approx, ask
 from tidegate.policy.prediction import (
     TEMPLATE_TOKENS,
     BytesPerToken,
@@ -20,7 +19,7 @@ from tidegate.policy.prediction import (
 )
 
 
-def test_bytes_per_token_follow_the_engine():
+def test_bytes_per_token_follow_the_engine() -> None:
     """Thirty prompts of another language move the ratio most of the way; short and absurd ones do not."""
     ratio = BytesPerToken(4.0)
     ratio.learn(63, 1)  # mostly template
@@ -35,7 +34,7 @@ def test_bytes_per_token_follow_the_engine():
     assert ratio.value == approx(16.0, rel=0.01)
 
 
-def test_a_quantile_is_exceeded_by_its_share():
+def test_a_quantile_is_exceeded_by_its_share() -> None:
     """After many samples a fifth of them lies above the 0.8 quantile."""
     rng, quantile = Random(7), Quantile(256.0, 0.8)
     above = 0
@@ -46,7 +45,7 @@ def test_a_quantile_is_exceeded_by_its_share():
     assert above / 18_000 == approx(0.2, abs=0.02)
 
 
-def test_estimates_of_one_request():
+def test_estimates_of_one_request() -> None:
     """Likely, certain and most: prompt and output, over choices, as far as each is bounded."""
     predictor = Predictor.of(PredictionSettings(bytes_per_token=4.0, output_tokens=100.0))
     text = ask(1, prompt_bytes=800, prompt_tokens_known=7)
@@ -68,7 +67,7 @@ def test_estimates_of_one_request():
         assert predictor.output_tokens_bound(request, max_tokens, context) == most, request
 
 
-def test_tenants_learn_apart():
+def test_tenants_learn_apart() -> None:
     """One tenant's long answers do not raise what another one reserves."""
     predictor = Predictor.of(EXACT)
     for _ in range(100):
@@ -77,7 +76,7 @@ def test_tenants_learn_apart():
     assert predictor.output_tokens(ask(3, tenant="b"), None) == 10
 
 
-def test_no_lesson_from_what_is_not_text_or_not_output():
+def test_no_lesson_from_what_is_not_text_or_not_output() -> None:
     """Token-id prompts teach no ratio, embeddings no output length."""
     predictor = Predictor.of(EXACT)
     predictor.learn(ask(1, prompt_bytes=1_000, prompt_tokens_known=5), 10, 10)
@@ -87,7 +86,7 @@ def test_no_lesson_from_what_is_not_text_or_not_output():
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)), max_size=50), st.integers(0, 10**6))
-def test_certain_is_never_above_likely(lessons: list[tuple[int, int]], prompt_bytes: int):
+def test_certain_is_never_above_likely(lessons: list[tuple[int, int]], prompt_bytes: int) -> None:
     """Whatever was learned, certain <= likely, and certain <= most."""
     predictor = Predictor.of(EXACT)
     for prompt, output in lessons:
@@ -109,7 +108,7 @@ def busy(tokens_per_s: float) -> DrainRate:
     return drain
 
 
-def test_the_rate_is_that_of_busy_time():
+def test_the_rate_is_that_of_busy_time() -> None:
     """Tokens per second while something waits; idle hours neither dilute nor fade it."""
     drain = busy(50)
     assert drain.tokens_per_s == approx(50, rel=0.06)
@@ -120,7 +119,7 @@ def test_the_rate_is_that_of_busy_time():
     assert drain.wait_s(500) == approx(10, rel=0.06)
 
 
-def test_the_rate_is_right_from_the_first_second_on():
+def test_the_rate_is_right_from_the_first_second_on() -> None:
     """Not believed before a second of work; then already right, not a tenth of it."""
     drain = DrainRate()
     drain.on_waiting(0.0, True)
@@ -131,7 +130,7 @@ def test_the_rate_is_right_from_the_first_second_on():
     assert drain.tokens_per_s == approx(50, rel=0.1)
 
 
-def test_promises_are_booked_one_behind_the_other():
+def test_promises_are_booked_one_behind_the_other() -> None:
     """Each refused request is told its own place; time that passes works promises off."""
     drain = busy(50)
 
@@ -140,7 +139,7 @@ def test_promises_are_booked_one_behind_the_other():
     assert drain.book(104.0, 100, 50) == approx(3, rel=0.06)
 
 
-def test_promises_do_not_reach_beyond_what_clients_wait():
+def test_promises_do_not_reach_beyond_what_clients_wait() -> None:
     """A flood of a million refusals is not held against those who ask when it is over."""
     drain = busy(50)
     for _ in range(100_000):

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest import approx
 
+from tests.policy.build import approx
 from tidegate.policy.queueing import ClassSettings, Flow, Queue, QueueSettings, Waiting
 
 
@@ -17,7 +17,9 @@ def queue(settings: QueueSettings | None = None, **classes: ClassSettings) -> Qu
     return Queue.of(settings or QueueSettings(), classes or {"default": ClassSettings()})
 
 
-def push(to: Queue, tenant: str, cost: float, *, rank: int = 0, weight: float = 1.0, **more: float) -> Waiting:
+def push(
+    to: Queue, tenant: str, cost: float, *, rank: int = 0, weight: float = 1.0, **more: float
+) -> Waiting:
     flow = to.flow(rank, tenant, weight)
     entry = to.push(tenant, flow, cost, int(more.get("body_bytes", 0)), more.get("deadline_at", inf))
     to.check()
@@ -55,7 +57,7 @@ def serve(of: Queue, tokens: float) -> dict[str, float]:
         ({"a": 37, "b": 411, "c": 1_300, "d": 5}, {"a": 3, "b": 1, "c": 2, "d": 1}),
     ],
 )
-def test_tenants_share_by_tokens_and_weight(sizes: dict[str, int], weights: dict[str, float]):
+def test_tenants_share_by_tokens_and_weight(sizes: dict[str, int], weights: dict[str, float]) -> None:
     """However large their requests are, tenants get tokens within 10 % of their weighted share."""
     waiting = queue()
     for tenant, size in sizes.items():
@@ -69,7 +71,7 @@ def test_tenants_share_by_tokens_and_weight(sizes: dict[str, int], weights: dict
         assert served[tenant] == approx(ideal, rel=0.1), tenant
 
 
-def test_who_was_away_earns_nothing():
+def test_who_was_away_earns_nothing() -> None:
     """A tenant that comes after an hour of others' work gets its share from then on, and no more."""
     waiting = queue()
     for _ in range(3):
@@ -82,7 +84,7 @@ def test_who_was_away_earns_nothing():
     assert served["late"] == approx(10_000, abs=200)
 
 
-def test_who_took_more_than_thought_owes_it():
+def test_who_took_more_than_thought_owes_it() -> None:
     """Real costs correct the estimates: answers of ten times the size get a tenth of the turns."""
     waiting, rng, used = queue(), Random(3), {"modest": 0.0, "greedy": 0.0}
     for tenant in used:
@@ -102,7 +104,7 @@ def test_who_took_more_than_thought_owes_it():
     assert used["greedy"] == approx(used["modest"], rel=0.1)
 
 
-def test_refunds_are_no_savings():
+def test_refunds_are_no_savings() -> None:
     """What was charged too much is given back, but never more than level with the clock."""
     waiting = queue()
     for _ in range(20):
@@ -118,7 +120,7 @@ def test_refunds_are_no_savings():
     assert flow.start >= flow.lane.clock
 
 
-def test_within_a_tenant_the_deadline_then_the_arrival():
+def test_within_a_tenant_the_deadline_then_the_arrival() -> None:
     """The most urgent goes first, equals as they came, and who has no deadline last."""
     waiting = queue()
     for deadline_at, size in [(inf, 1), (9.0, 2), (5.0, 3), (9.0, 4), (5.0, 5)]:
@@ -133,7 +135,7 @@ def test_within_a_tenant_the_deadline_then_the_arrival():
 )
 def test_service_of_the_backlogged_differs_by_less_than_two_requests(
     tenants: list[tuple[int, int]], seed: int
-):
+) -> None:
     """Goyal's bound: between any two backlogged tenants, per weight, at most one largest request of each."""
     waiting, rng = queue(), Random(seed)
     flows: list[Flow] = []
@@ -158,11 +160,9 @@ def test_service_of_the_backlogged_differs_by_less_than_two_requests(
 
 
 @pytest.mark.parametrize("share", [0.05, 0.2, 0.5])
-def test_a_low_class_gets_its_share_under_full_load(share: float):
+def test_a_low_class_gets_its_share_under_full_load(share: float) -> None:
     """However much of a higher class waits, tokens go to a lower one as guaranteed, and no more."""
-    waiting = queue(
-        high=ClassSettings(guaranteed_share=0.0), low=ClassSettings(guaranteed_share=share)
-    )
+    waiting = queue(high=ClassSettings(guaranteed_share=0.0), low=ClassSettings(guaranteed_share=share))
     for _ in range(5):
         push(waiting, "above", 100)
         push(waiting, "below", 70, rank=1)
@@ -171,7 +171,7 @@ def test_a_low_class_gets_its_share_under_full_load(share: float):
     assert served["below"] == approx(share * 100_000, rel=0.05)
 
 
-def test_without_a_guarantee_priority_is_strict():
+def test_without_a_guarantee_priority_is_strict() -> None:
     """A class that is guaranteed nothing waits until all above it is gone."""
     none = ClassSettings(guaranteed_share=0.0)
     waiting = queue(high=none, middle=none, low=none)
@@ -180,7 +180,7 @@ def test_without_a_guarantee_priority_is_strict():
     assert [take(waiting).flow.lane.rank for _ in range(6)] == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_guarantee_is_not_saved_up():
+def test_a_guarantee_is_not_saved_up() -> None:
     """A class whose work went away starts anew when it comes back: what it was owed has lapsed."""
     waiting = queue(high=ClassSettings(), low=ClassSettings(guaranteed_share=0.1))
     gone = push(waiting, "below", 1_000, rank=1)
@@ -196,7 +196,7 @@ def test_a_guarantee_is_not_saved_up():
     assert take(waiting).flow.lane.rank == 0
 
 
-def test_what_is_ahead_of_a_newcomer():
+def test_what_is_ahead_of_a_newcomer() -> None:
     """All of the higher classes and a fair part of its own; never more than its guarantee makes it."""
     waiting = queue(high=ClassSettings(), low=ClassSettings(guaranteed_share=0.1))
     newcomer = waiting.flow(1, "new", 1.0)
@@ -229,7 +229,7 @@ BOUNDS = QueueSettings(max_requests=4, max_tokens=100, max_bytes=1_000)
         (10**9, 10**9, 0, True),  # an empty queue takes any one
     ],
 )
-def test_bounds(cost: float, body_bytes: int, waiting_already: int, fits: bool):
+def test_bounds(cost: float, body_bytes: int, waiting_already: int, fits: bool) -> None:
     """Exactly at a bound passes, one over fails, in requests, tokens and bytes."""
     waiting = queue(BOUNDS)
     for _ in range(waiting_already):
@@ -242,7 +242,7 @@ def displaced(by: Flow, of: Queue, cost: float, body_bytes: int = 0) -> list[int
     return None if victims is None else [victim.seq for victim in victims]
 
 
-def test_lower_classes_lose_first():
+def test_lower_classes_lose_first() -> None:
     """The lowest class loses its newest first, then the next one, down to its guaranteed places."""
     waiting = queue(
         QueueSettings(max_requests=5),
@@ -262,10 +262,13 @@ def test_lower_classes_lose_first():
     assert displaced(waiting.flow(1, "a", 1.0), waiting, 10) is None  # only the one guaranteed place
 
 
-def test_protected_entries_are_not_displaced_from_below_or_above():
+def test_protected_entries_are_not_displaced_from_below_or_above() -> None:
     """A queue full of protected work refuses anyone; one sheddable entry makes room for a protected one."""
     waiting = queue(
-        QueueSettings(max_requests=2), top=ClassSettings(), safe=ClassSettings(protected=True), low=ClassSettings()
+        QueueSettings(max_requests=2),
+        top=ClassSettings(),
+        safe=ClassSettings(protected=True),
+        low=ClassSettings(),
     )
     push(waiting, "a", 10, rank=1)
     last = push(waiting, "a", 10, rank=1)
@@ -277,7 +280,7 @@ def test_protected_entries_are_not_displaced_from_below_or_above():
     assert displaced(waiting.flow(1, "a", 1.0), waiting, 10) == [sheddable.seq]
 
 
-def test_whoever_is_furthest_above_its_share_loses_its_newest():
+def test_whoever_is_furthest_above_its_share_loses_its_newest() -> None:
     """Within a class the largest holder per weight makes room, while it stays above the newcomer."""
     waiting = queue(QueueSettings(max_requests=6))
     for tenant, weight in [("big", 1), ("big", 1), ("big", 1), ("heavy", 4), ("heavy", 4), ("heavy", 4)]:
@@ -290,7 +293,7 @@ def test_whoever_is_furthest_above_its_share_loses_its_newest():
     assert displaced(waiting.flow(0, "big", 1.0), waiting, 1) is None  # not for one of its own
 
 
-def test_nobody_is_displaced_in_vain():
+def test_nobody_is_displaced_in_vain() -> None:
     """If even all whom it may displace do not make enough room, the newcomer is refused and all stay."""
     waiting = queue(QueueSettings(max_tokens=100), high=ClassSettings(), low=ClassSettings())
     push(waiting, "a", 60)
@@ -301,7 +304,7 @@ def test_nobody_is_displaced_in_vain():
 
 
 @given(st.lists(st.floats(0.1, 1e3), min_size=2, max_size=30), st.floats(0.3, 7.0))
-def test_rounding_protects_nobody(costs: list[float], weight: float):
+def test_rounding_protects_nobody(costs: list[float], weight: float) -> None:
     """All of a lower class can be displaced, whatever its sums of costs have lost in rounding."""
     waiting = queue(QueueSettings(max_requests=1), high=ClassSettings(), low=ClassSettings())
     entries = [push(waiting, "a", cost, rank=1, weight=weight) for cost in costs]
@@ -316,7 +319,7 @@ def test_rounding_protects_nobody(costs: list[float], weight: float):
 # -- forgetting -----------------------------------------------------------------------------------
 
 
-def test_who_left_is_forgotten():
+def test_who_left_is_forgotten() -> None:
     """A thousand that expired leave depth 0, nothing behind them, and the next one at the head."""
     waiting = queue()
     for entry in [push(waiting, f"t{n % 7}", 10, deadline_at=n) for n in range(1_000)]:
@@ -329,7 +332,7 @@ def test_who_left_is_forgotten():
     assert len(waiting.lanes[0].backlog) < 100
 
 
-def test_the_impatient_leave_no_pile_behind():
+def test_the_impatient_leave_no_pile_behind() -> None:
     """A tenant whose requests come and go while one waits for long keeps no entries of the gone."""
     waiting = queue()
     push(waiting, "a", 10)
@@ -338,7 +341,7 @@ def test_the_impatient_leave_no_pile_behind():
     assert len(waiting.flow(0, "a", 1.0).order) < 100
 
 
-def test_a_dispatched_request_can_come_back_to_its_place():
+def test_a_dispatched_request_can_come_back_to_its_place() -> None:
     """Pushed back, it is ahead of what its tenant sent later."""
     waiting = queue()
     first = push(waiting, "a", 10)
@@ -349,7 +352,7 @@ def test_a_dispatched_request_can_come_back_to_its_place():
     assert waiting.head() is first
 
 
-def test_ten_thousand_tenants_cost_what_ten_do():
+def test_ten_thousand_tenants_cost_what_ten_do() -> None:
     """The work of a dispatch grows with the logarithm of the tenants: entries looked at, not seconds."""
     waiting = queue(QueueSettings(max_requests=10**6))
     for number in range(10_000):
@@ -378,7 +381,7 @@ def test_ten_thousand_tenants_cost_what_ten_do():
         max_size=150,
     )
 )
-def test_counts_hold_in_any_order_of_events(steps: list[tuple[str, int, int, float]]):
+def test_counts_hold_in_any_order_of_events(steps: list[tuple[str, int, int, float]]) -> None:
     """Whatever comes, goes and displaces, the counts are those of the entries and bounds are kept."""
     waiting = queue(
         QueueSettings(max_requests=6, max_tokens=150, max_bytes=100),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tidegate.policy.retries import RetryBudget, RetrySettings
 
 
-def test_a_thousand_that_fail_together():
+def test_a_thousand_that_fail_together() -> None:
     """A fifth of a thousand and the floor may retry, those still waiting to be sent included."""
     budget = RetryBudget(RetrySettings())
     for _ in range(1_000):
@@ -18,7 +18,7 @@ def test_a_thousand_that_fail_together():
     assert not budget.spend(0.6)
 
 
-def test_a_quiet_service_may_retry():
+def test_a_quiet_service_may_retry() -> None:
     """The floor is there without any traffic, and comes back as the window passes."""
     budget = RetryBudget(RetrySettings(floor=2, window_s=10))
 
@@ -33,7 +33,7 @@ def test_a_quiet_service_may_retry():
         assert budget.spend(now) is allowed, now
 
 
-def test_no_budget_no_retry():
+def test_no_budget_no_retry() -> None:
     """Both at zero switch retries off."""
     budget = RetryBudget(RetrySettings(budget_ratio=0, floor=0))
     for now in range(100):
@@ -42,7 +42,7 @@ def test_no_budget_no_retry():
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
-def test_retries_are_a_share_and_a_floor(steps: list[tuple[float, bool]]):
+def test_retries_are_a_share_and_a_floor(steps: list[tuple[float, bool]]) -> None:
     """In any history retries stay within the share of all requests plus the floor of each window."""
     budget = RetryBudget(RetrySettings(budget_ratio=0.2, floor=3, window_s=10))
     now, requests, retries = 0.0, 0, 0

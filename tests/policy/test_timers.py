@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tidegate.policy.timers import Timers
 
 
-def test_due_items_come_in_order():
+def test_due_items_come_in_order() -> None:
     """Earlier first, equal instants in the order of set, and nothing before its time."""
     timers: Timers[str] = Timers(lambda _: False)
     for when, item in [(2.0, "c"), (1.0, "a"), (1.0, "b"), (inf, "never")]:
@@ -24,7 +24,7 @@ def test_due_items_come_in_order():
     assert len(timers) == 0
 
 
-def test_the_dead_are_skipped():
+def test_the_dead_are_skipped() -> None:
     """Who has died wakes nobody."""
     dead = {"a"}
     timers: Timers[str] = Timers(dead.__contains__)
@@ -35,7 +35,7 @@ def test_the_dead_are_skipped():
     assert timers.pop_due(9.0) == "b"
 
 
-def test_a_hundred_thousand_short_lives_leave_nothing_behind():
+def test_a_hundred_thousand_short_lives_leave_nothing_behind() -> None:
     """Ten-minute deadlines of requests that ended long ago do not pile up."""
     dead: set[int] = set()
     timers: Timers[int] = Timers(dead.__contains__)
@@ -52,7 +52,7 @@ def test_a_hundred_thousand_short_lives_leave_nothing_behind():
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.booleans()), max_size=800))
-def test_compaction_loses_no_living_item(items: list[tuple[int, bool]]):
+def test_compaction_loses_no_living_item(items: list[tuple[int, bool]]) -> None:
     """All who live come out, in order, whatever died in between."""
     dead: set[int] = set()
     timers: Timers[int] = Timers(dead.__contains__)
