@@ -182,7 +182,7 @@ class Governor:
                 self._arm(call)
 
     def _make_room(self, call: Call, now: float, out: list[Command]) -> Refusal | None:
-        """A place in the queue, displacing others where that is just; else why there is none, at no charge."""
+        """A place in the queue, displacing others where that is just; else why not, its charge voided."""
         pool, queue = call.pool, call.pool.queue
         if not queue.requests:
             return None
