@@ -18,9 +18,9 @@ from typing import Any
 
 import uvloop
 import yaml
+
 from tests.gateway.fake_engine import MODEL, TASK, FakeEngine
 from tests.gateway.http_client import Reply, ask
-
 from tidegate.config import Config
 from tidegate.config.loading import parse
 from tidegate.core.records import RequestRecord

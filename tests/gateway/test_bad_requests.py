@@ -7,10 +7,10 @@ from hashlib import sha256
 from typing import Any
 
 import pytest
+
 from tests.gateway.fake_engine import MODEL, FakeEngine, answer, fake_engine
 from tests.gateway.gateway_in_process import QUIET, configured, run, serving
 from tests.gateway.http_client import CHAT, Reply, ask_raw, chat, talking, written
-
 from tidegate.config import Config
 
 KEY = "tg-a-key-of-alices"

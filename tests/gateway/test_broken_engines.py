@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 import pytest
+
 from tests.gateway.fake_engine import (
     DONE,
     ROLE,
@@ -461,7 +462,7 @@ def test_a_whole_answer_that_breaks_off(script: Script, code: int, reason: str) 
     """Nothing of it is sent before it is whole, so that its failure has a status."""
 
     async def main() -> None:
-        quick = QUICK | {"pool": {"deadlines": {"ttft_s": 0.5, "total_s": 0.5}, "retry": {"max_attempts": 1}}}
+        quick = QUICK | {"pool": {"deadlines": {"ttft_s": 0.9, "total_s": 0.9}, "retry": {"max_attempts": 1}}}
         async with fake_engine(script) as engine, serving(configured(engine, **quick)) as gateway:
             reply = await gateway.ask(chat(False))
             assert (reply.status, reply.error["code"]) == (code, reason)

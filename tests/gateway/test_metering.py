@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+
 from tests.gateway.fake_engine import (
     DONE,
     ROLE,
