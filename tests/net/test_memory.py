@@ -10,7 +10,6 @@ import gc
 from collections import Counter
 
 from tests.net.peers import Recorder, Run, Sink, both_loops, connected, serving, until
-
 from tidegate.net.call import Call
 from tidegate.net.client import Client
 from tidegate.net.connection import Connection

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from tests.net.peers import Raw, Recorder, Run, both_loops, connected, serving, told, until
 
+from tests.net.peers import Raw, Recorder, Run, both_loops, connected, serving, told, until
 from tidegate.core.errors import CallerError
 from tidegate.net.exchange import Exchange
 from tidegate.net.headers import Headers

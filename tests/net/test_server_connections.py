@@ -12,8 +12,8 @@ import socket
 from collections.abc import Callable
 
 import pytest
-from tests.net.peers import Raw, Recorder, Run, both_loops, connected, serving, until
 
+from tests.net.peers import Raw, Recorder, Run, both_loops, connected, serving, until
 from tidegate.net.exchange import Exchange
 from tidegate.net.server import Server, ServerLimits
 
@@ -85,7 +85,7 @@ def test_an_active_request_has_no_deadline_here(run: Run) -> None:
         handler = Recorder()
         async with serving(handler, SLOW) as server, connected(server.port) as raw:
             raw.send(HOLD + b"GET /ec")
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(0.3)
             assert not handler.gone
             handler.held[0].respond(200, [], b"late")
             raw.send(b"ho HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -199,7 +199,7 @@ def test_an_answer_begun_at_the_head_has_its_time(run: Run) -> None:
         async with serving(handler, SLOW) as server, connected(server.port) as raw:
             raw.send(b"POST /hold HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab")
             await raw.head()
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(0.3)
             assert not handler.gone
             raw.send(b"cde")
             await asyncio.sleep(0.02)
@@ -281,7 +281,7 @@ def test_a_reader_that_is_only_slow_is_not_cut(run: Run) -> None:
             await raw.head()
             for _ in range(8):
                 await raw.reader.readexactly(body_bytes // 8)
-                await asyncio.sleep(0.15)
+                await asyncio.sleep(0.12)
 
     run(main())
 

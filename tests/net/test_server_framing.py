@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.net.peers import Recorder, Run, both_loops, connected, serving, told
 
+from tests.net.peers import Recorder, Run, both_loops, connected, serving, told
 from tidegate.net.server import ServerLimits
 
 HOST = b"Host: a\r\n"

@@ -9,8 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.net.peers import Engine, Raw, Recorder, Run, Sink, both_loops, connected, engine, until
 
+from tests.net.peers import Engine, Raw, Recorder, Run, Sink, both_loops, connected, engine, until
 from tidegate.core.errors import ConfigurationError, UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.client import Client, ClientLimits
