@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tests.gateway.engine_streams import (
     DONE,
     SAMPLES,
@@ -25,7 +26,6 @@ from tests.gateway.engine_streams import (
     text_chunk,
     vllm_chat,
 )
-
 from tidegate.core.errors import CallerError, UpstreamError
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import CHAT, COMPLETIONS, EMBEDDINGS, MESSAGES, RESPONSES, Api
@@ -138,6 +138,64 @@ def test_any_stream_is_relayed_alike_however_it_is_split(
     assert (split.output_tokens, split.first_token) == (whole.output_tokens, whole.first_token)
 
 
+def with_logprobs(chunk: dict[str, Any]) -> dict[str, Any]:
+    chunk["choices"][0]["logprobs"] = {"content": [{"token": "A", "logprob": -0.5, "top_logprobs": []}]}
+    return chunk
+
+
+def names(stream: bytes) -> bytes:
+    """The stream without its `event:` lines, as some servers send Anthropic's."""
+    return b"".join(line for line in stream.splitlines(keepends=True) if not line.startswith(b"event:"))
+
+
+WORD = st.sampled_from(
+    ["tide", " ", "潮", "\n", '"', "\\", "\u0007", "data: x", "[DONE]", '"usage":{}', "🌊" * 20]
+)
+CHAT_NEIGHBOURS = st.one_of(
+    st.builds(chat_delta, content=WORD).map(event),
+    st.builds(chat_delta, st.integers(0, 5), content=WORD).map(event),
+    st.builds(chat_delta, reasoning=WORD).map(event),
+    st.builds(chat_delta, content=WORD).map(with_logprobs).map(event),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk, spaced=True)),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk).replace(b"\n", b"\r\n")),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk).replace(b"\n", b"\r")),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk | {"usage": USAGE})),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk | {"created": 1764450001})),
+    st.builds(chat_delta, content=WORD).map(lambda chunk: event(chunk | {"error": {"message": "broken"}})),
+    st.builds(chat_delta, st.integers(0, 2), st.just("stop"), content=WORD).map(event),
+    st.builds(chat_delta, role=st.just("assistant"), content=st.just("")).map(event),
+    st.sampled_from([b": ping\n\n", DONE, b"\n", b"data: {", event(chat_chunk([], usage=USAGE))]),
+)
+MESSAGE_NEIGHBOURS = st.sampled_from(
+    each_event(anthropic_messages()) + each_event(names(anthropic_messages())) + [b": ping\n\n", b"\r\n"]
+)
+RESPONSE_NEIGHBOURS = st.sampled_from(
+    each_event(openai_responses()) + each_event(names(openai_responses())) + [b": ping\n\n", b"\r\n"]
+)
+
+
+@pytest.mark.parametrize(
+    "api,neighbours",
+    [(CHAT, CHAT_NEIGHBOURS), (MESSAGES, MESSAGE_NEIGHBOURS), (RESPONSES, RESPONSE_NEIGHBOURS)],
+    ids=["chat", "messages", "responses"],
+)
+@given(data=st.data())
+def test_reads_that_end_with_an_event_are_no_different(
+    api: Api, neighbours: st.SearchStrategy[bytes], data: st.DataObject
+) -> None:
+    """Events that go by unparsed, in reads of several, are counted as if each byte came alone."""
+    reads = data.draw(st.lists(st.lists(neighbours, min_size=1, max_size=4).map(b"".join), max_size=12))
+    fast, slow = (Relay(api, withhold_usage=True, choices=3) for _ in range(2))
+
+    out = b"".join(fast.feed(read) for read in reads)
+
+    assert b"".join(slow.feed(bytes([byte])) for byte in b"".join(reads)) == out
+    assert (fast.usage, fast.saw_error, fast.first_token) == (slow.usage, slow.saw_error, slow.first_token)
+    assert fast.output_tokens == slow.output_tokens
+    assert fast.truncate() == slow.truncate()
+    assert fast.end() == slow.end()
+
+
 @given(events=st.lists(EVENTS, max_size=20))
 def test_what_goes_out_is_a_beginning_of_what_came_in(events: list[bytes]) -> None:
     """With nothing withheld, a client gets the engine's bytes, and only after them something of ours."""
@@ -187,6 +245,15 @@ def test_everything_is_held_until_the_first_token(first: dict[str, Any]) -> None
     assert (relay.first_token, relay.released, relay.output_tokens) == (True, True, 1)
 
     assert relay.feed(b": ping\n\n") == b": ping\n\n"
+
+
+def test_an_error_beside_a_comment_too_long_to_hold_is_still_invisible() -> None:
+    """That an attempt failed counts for more than that its hold was full."""
+    relay = Relay(CHAT, withhold_usage=True)
+    comments = (b": " + b"." * 1022 + b"\n\n") * (HELD_BYTES // 1024 + 1)
+
+    assert relay.feed(comments + ENGINE_ERRORS[0][1]) == b""
+    assert not relay.released
 
 
 def test_what_is_held_is_bounded() -> None:
@@ -246,15 +313,20 @@ def test_several_tokens_in_a_chunk_are_seen_in_its_bytes() -> None:
     assert relay.output_tokens == 400
 
 
-def test_log_probabilities_are_no_content() -> None:
-    """Where events also carry log-probabilities, only events are counted."""
-    relay = Relay(CHAT, withhold_usage=False)
-    chunk = chat_delta(content="A")
-    chunk["choices"][0]["logprobs"] = {"content": [{"token": "A", "logprob": -0.5, "top_logprobs": []}]}
-    for _ in range(10):
-        relay.feed(event(chunk))
+@pytest.mark.parametrize(
+    "words",
+    [["tide"] * 10, ["潮"] * 10, ["\x07"] * 10, ["tide", "潮潮"] * 5],
+    ids=["ASCII", "wide", "escaped", "mixed"],
+)
+@pytest.mark.parametrize("spaced", [False, True])
+def test_only_text_is_content(words: list[str], spaced: bool) -> None:
+    """Log-probabilities and six-byte escapes do not look like tokens."""
+    for wrap in (lambda chunk: chunk, with_logprobs):
+        relay = Relay(CHAT, withhold_usage=False, bytes_per_token=8.0)
+        for word in words:
+            relay.feed(event(wrap(chat_delta(content=word)), spaced=spaced))
 
-    assert relay.output_tokens == 10
+        assert relay.output_tokens == 10
 
 
 # -- endings --------------------------------------------------------------------------------------

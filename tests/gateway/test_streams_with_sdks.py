@@ -11,8 +11,8 @@ import httpx2
 import pytest
 from anthropic import Anthropic, APIStatusError
 from openai import APIError, OpenAI
-from tests.gateway.engine_streams import SAMPLES, WORDS, Sample, chat_delta, event
 
+from tests.gateway.engine_streams import SAMPLES, WORDS, Sample, chat_delta, event
 from tidegate.gateway.apis import CHAT, COMPLETIONS, MESSAGES, RESPONSES
 from tidegate.gateway.streams import Relay
 

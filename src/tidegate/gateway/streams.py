@@ -19,7 +19,6 @@ import msgspec
 from tidegate.core.errors import CallerError
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Api, Form
-from tidegate.gateway.counting import TokenCount
 from tidegate.gateway.dialects import Dialect, is_whole
 from tidegate.gateway.dialects.chunks import Chunks
 from tidegate.gateway.dialects.messages import Messages
@@ -46,8 +45,10 @@ class Relay:
 
     __slots__ = (
         "_aligned",
-        "_count",
+        "_bytes_per_token",
+        "_content_bytes",
         "_dialect",
+        "_events",
         "_held",
         "_held_bytes",
         "_over",
@@ -81,7 +82,9 @@ class Relay:
         """The engine's own words for why it gave up. Its error event is the last that is passed on."""
         self._withhold_usage = withhold_usage and api.asks_usage
         self._dialect = _dialect(api, choices)
-        self._count = TokenCount(bytes_per_token)
+        self._bytes_per_token = bytes_per_token
+        self._events = 0  # of content
+        self._content_bytes = 0
         self._splitter = EventSplitter()
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -91,15 +94,18 @@ class Relay:
 
     @property
     def output_tokens(self) -> int:
-        """Tokens produced so far, as far as they show; `usage` knows better once it is there."""
-        return self._count.tokens
+        """Tokens produced so far, as far as they show; `usage` knows better once it is there.
+
+        Chunks are not tokens: an engine may put several into one, which then shows in the bytes.
+        """
+        return max(self._events, int(self._content_bytes / self._bytes_per_token))
 
     def feed(self, data: bytes) -> bytes:
         """One read from the engine; what the client may have now. UpstreamError: an endless event."""
-        if self._aligned and self._count.steady and not self._over:
-            events = self._dialect.plain_events(data)
-            if events:
-                self._count.add_plain(events, len(data))
+        if self._aligned and self.first_token and not self._over:
+            plain = self._dialect.plain(data)
+            if plain is not None:
+                self._count(*plain)
                 return data
         passed = [event for event in self._splitter.feed(data) if self._passes(event)]
         self._aligned = not self._splitter.tail
@@ -135,13 +141,15 @@ class Relay:
         """Take note of an event; True if the client gets it."""
         if self._over:
             return False
-        if self._count.steady and self._dialect.plain_events(event):
-            self._count.add_plain(1, len(event))
-            return True
+        if self.first_token:
+            plain = self._dialect.plain(event)
+            if plain is not None:
+                self._count(*plain)
+                return True
         look = self._dialect.look(event)
         if look.content_bytes is not None:
             self.first_token = True
-            self._count.add_parsed(look.kind, len(event), look.content_bytes, look.sized)
+            self._count(1, look.content_bytes)
         if look.usage is not None:
             self.usage = look.usage
         self._over = look.final or look.error is not None
@@ -149,6 +157,10 @@ class Relay:
         if look.usage_only and not self._withhold_usage:
             self._told_usage = True
         return not (look.usage_only and self._withhold_usage)
+
+    def _count(self, events: int, content_bytes: int) -> None:
+        self._events += events
+        self._content_bytes += content_bytes
 
     def _hold_or_release(self, passed: list[bytes]) -> bytes:
         if self.released:

@@ -19,10 +19,6 @@ class Look(NamedTuple):
 
     content_bytes: int | None = None
     """UTF-8 bytes of what the model produced; None when it is not content."""
-    kind: bytes = b""
-    """Name of what was produced, as it stands in events of the same kind: text, reasoning, a call…"""
-    sized: bool = True
-    """The event grows with its content alone; False when it also carries log-probabilities and the like."""
     usage: Usage | None = None
     usage_only: bool = False
     """Nothing but the usage that was asked for: may be withheld."""
@@ -40,10 +36,10 @@ class Dialect(Protocol):
     complete: bool
     """Every answer has ended; only usage and the terminator may be missing."""
 
-    def plain_events(self, data: bytes) -> int:
-        """How many events `data` holds if each is content of the kind last seen and nothing else; else 0.
+    def plain(self, data: bytes) -> tuple[int, int] | None:
+        """Events in `data` and bytes of content in them, if each is plainly like one that was looked at.
 
-        Decided by the bytes alone, in a way that is true of events together only if it is true of each.
+        None where any is not. True of events together exactly if it is true of each.
         """
 
     def look(self, event: bytes) -> Look:

@@ -12,6 +12,7 @@ import msgspec
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
+from tidegate.gateway.dialects.template import Template
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
 
@@ -35,13 +36,23 @@ _CHUNK = msgspec.json.Decoder(_Chunk)
 class Chunks:
     """Follows one stream of chunks for `choices` choices."""
 
-    __slots__ = ("_created", "_finished", "_form", "_id", "_kind", "_model", "_object", "_open", "complete")
+    __slots__ = (
+        "_created",
+        "_finished",
+        "_form",
+        "_id",
+        "_model",
+        "_object",
+        "_open",
+        "_template",
+        "complete",
+    )
 
     def __init__(self, form: Form, choices: int) -> None:
         self.complete = False
         self._form = form
         self._open = choices
-        self._kind = b""
+        self._template = Template()
         self._finished: set[int] = set()
         chat = form is Form.CHAT
         self._id: Any = "chatcmpl-tidegate" if chat else "cmpl-tidegate"
@@ -49,21 +60,9 @@ class Chunks:
         self._created: Any = None
         self._model: Any = ""
 
-    def plain_events(self, data: bytes) -> int:
-        """Chunks of content: with no usage, no error, no finish reason and no terminator among them."""
-        if not data.endswith(b"\n\n") or b"\r" in data or b'"error"' in data or b"[DONE]" in data:
-            return 0
-        events = data.count(b"\n\n")
-        if data.count(b"\n\ndata:") != events - 1 or not data.startswith(b"data:"):
-            return 0
-        # Inside a string a quote is escaped, so content cannot hold these names.
-        if data.count(self._kind) != events:
-            return 0
-        if b'"usage"' in data and data.count(b'"usage"') != data.count(b'"usage":null'):
-            return 0
-        if data.count(b'"finish_reason"') != data.count(b'"finish_reason":null'):
-            return 0
-        return events
+    def plain(self, data: bytes) -> tuple[int, int] | None:
+        """Chunks with a known member of text; no usage, error, finish reason or terminator among them."""
+        return self._template.match(data)
 
     def look(self, event: bytes) -> Look:
         """Read one chunk."""
@@ -83,20 +82,21 @@ class Chunks:
         usage = read_usage(self._form, chunk.usage)
         if not choices:
             return Look(usage=usage, usage_only=choices is not None and usage is not None)
-        return self._look_at_choices([choice for choice in choices if isinstance(choice, dict)], usage)
+        choices = [choice for choice in choices if isinstance(choice, dict)]
+        ended = self._note_ends(choices)
+        produced = [made for choice in choices if (made := _produced(choice)) is not None]
+        if not produced:
+            return Look(usage=usage)
+        if len(choices) == 1 and usage is None and not ended:
+            self._template.learn(event, produced[0].member)
+        return Look(content_bytes=sum(made.bytes for made in produced), usage=usage)
 
-    def _look_at_choices(self, choices: list[dict[str, Any]], usage: Usage | None) -> Look:
-        content_bytes: int | None = None
-        for choice in choices:
-            produced = _produced(choice)
-            if produced is not None:
-                self._kind = produced.kind
-                content_bytes = (content_bytes or 0) + produced.bytes
-            if choice.get("finish_reason") is not None and isinstance(choice.get("index", 0), int):
-                self._finished.add(choice.get("index", 0))
-                self.complete = len(self._finished) >= self._open
-        sized = not any(choice.get("logprobs") or choice.get("token_ids") for choice in choices)
-        return Look(content_bytes=content_bytes, kind=self._kind, sized=sized, usage=usage)
+    def _note_ends(self, choices: list[dict[str, Any]]) -> bool:
+        """True if any choice ends here."""
+        ended = [choice.get("index", 0) for choice in choices if choice.get("finish_reason") is not None]
+        self._finished.update(index for index in ended if isinstance(index, int))
+        self.complete = len(self._finished) >= self._open
+        return bool(ended)
 
     def terminator(self) -> bytes:
         """`[DONE]`."""
@@ -132,7 +132,7 @@ class Chunks:
 
 
 class _Produced(NamedTuple):
-    kind: bytes
+    member: str
     bytes: int
 
 
@@ -146,11 +146,11 @@ def _produced(choice: dict[str, Any]) -> _Produced | None:
         if text and isinstance(text, str | list):
             parts = text if isinstance(text, list) else [{"text": text}]  # some send a list of parts
             size = sum(text_bytes(part.get("text")) for part in parts if isinstance(part, dict))
-            return _Produced(f'"{name}"'.encode(), size)
+            return _Produced(name, size)
     calls = delta.get("tool_calls") or delta.get("function_call")
     if calls:
         calls = calls if isinstance(calls, list) else [{"function": calls}]
-        return _Produced(b'"arguments"', sum(_call_bytes(call) for call in calls))
+        return _Produced("arguments", sum(_call_bytes(call) for call in calls))
     return None
 
 

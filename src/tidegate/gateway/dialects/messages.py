@@ -12,10 +12,9 @@ import msgspec
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
+from tidegate.gateway.dialects.template import Template
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
-
-_DELTA = b"event: content_block_delta\ndata:"
 
 
 class _Event(msgspec.Struct):
@@ -33,23 +32,18 @@ _EVENT = msgspec.json.Decoder(_Event)
 class Messages:
     """Follows one message stream."""
 
-    __slots__ = ("_blocks", "_kind", "_started", "_usage", "complete")
+    __slots__ = ("_blocks", "_started", "_template", "_usage", "complete")
 
     def __init__(self) -> None:
         self.complete = False
         self._started = False
-        self._kind = b""
+        self._template = Template()
         self._blocks: dict[int, None] = {}  # open ones, in the order of their start
         self._usage: Usage | None = None
 
-    def plain_events(self, data: bytes) -> int:
-        """Block deltas of one type. A thinking block's signature is another type, and is no output."""
-        if not data.endswith(b"\n\n") or b"\r" in data or not data.startswith(_DELTA):
-            return 0
-        events = data.count(b"\n\n")
-        if data.count(b"\n\n" + _DELTA) != events - 1 or data.count(self._kind) != events:
-            return 0
-        return events
+    def plain(self, data: bytes) -> tuple[int, int] | None:
+        """Deltas of a known block and type."""
+        return self._template.match(data)
 
     def look(self, event: bytes) -> Look:
         """Read one event."""
@@ -67,7 +61,7 @@ class Messages:
             case "content_block_stop" if isinstance(said.index, int):
                 self._blocks.pop(said.index, None)
             case "content_block_delta" if isinstance(said.delta, dict):
-                return self._look_at_delta(said.delta)
+                return self._look_at_delta(event, said.delta)
             case "message_delta":
                 delta = said.delta if isinstance(said.delta, dict) else {}
                 self.complete = self.complete or delta.get("stop_reason") is not None
@@ -78,12 +72,12 @@ class Messages:
                 return Look(error=message_of(said.error))
         return NOTHING
 
-    def _look_at_delta(self, delta: dict[str, Any]) -> Look:
-        size = sum(text_bytes(delta.get(name)) for name in ("text", "thinking", "partial_json"))
-        if size == 0:
-            return NOTHING
-        self._kind = b'"%b"' % str(delta.get("type")).encode()
-        return Look(content_bytes=size, kind=self._kind)
+    def _look_at_delta(self, event: bytes, delta: dict[str, Any]) -> Look:
+        for name in ("text", "thinking", "partial_json"):
+            if size := text_bytes(delta.get(name)):
+                self._template.learn(event, name)
+                return Look(content_bytes=size)
+        return NOTHING  # the signature of a thinking block, which is no output
 
     def _with_usage(self, counts: Any) -> Look:
         self._usage = read_usage(Form.MESSAGES, counts, self._usage)

@@ -23,6 +23,7 @@ class _Event(msgspec.Struct):
     type: Any = None
     response: Any = None
     delta: Any = None
+    logprobs: Any = None
     message: Any = None
     error: Any = None
 
@@ -33,25 +34,24 @@ _EVENT = msgspec.json.Decoder(_Event)
 class Responses:
     """Follows one response stream."""
 
-    __slots__ = ("_kind", "_last_number", "_response", "complete")
+    __slots__ = ("_kind", "_last_number", "_overhead_bytes", "_response", "complete")
 
     def __init__(self) -> None:
         self.complete = False
-        self._kind = b""  # the line that names the event, and the start of the next
+        self._kind = b""  # the line that names the deltas last looked at, and the start of the next
+        self._overhead_bytes = 0  # of such an event, beside its text
         self._last_number = b""  # where the newest event tells its number, unparsed
-        self._response: bytes | None = (
-            None  # as the engine announced it, encoded: it may repeat long instructions
-        )
+        self._response: bytes | None = None  # as announced, encoded: it may repeat long instructions
 
-    def plain_events(self, data: bytes) -> int:
-        """Deltas of one type: of text, of reasoning or of a call's arguments."""
-        if not data.endswith(b"\n\n") or b"\r" in data or not data.startswith(self._kind):
-            return 0
+    def plain(self, data: bytes) -> tuple[int, int] | None:
+        """Deltas of the type last looked at. Their numbers differ, so that no template fits."""
+        if not self._kind or not data.startswith(self._kind) or not data.endswith(b"\n\n"):
+            return None
         events = data.count(b"\n\n")
-        if data.count(b"\n\n" + self._kind) != events - 1:
-            return 0
+        if data.count(b"\n\n" + self._kind) != events - 1 or b"\r" in data:
+            return None
         self._note_number(data)
-        return events
+        return events, max(len(data) - events * self._overhead_bytes, 0)
 
     def look(self, event: bytes) -> Look:
         """Read one event."""
@@ -73,14 +73,17 @@ class Responses:
             case "error":
                 return Look(error=message_of(said.error or said.message))
             case str() as kind if kind.startswith("response.") and kind.endswith(".delta"):
-                return self._look_at_delta(kind, said.delta)
+                return self._look_at_delta(event, kind, said)
         return NOTHING
 
-    def _look_at_delta(self, kind: str, delta: Any) -> Look:
-        if not text_bytes(delta):
+    def _look_at_delta(self, event: bytes, kind: str, said: _Event) -> Look:
+        content_bytes = text_bytes(said.delta)
+        if content_bytes == 0:
             return NOTHING
-        self._kind = f"event: {kind}\ndata:".encode()
-        return Look(content_bytes=text_bytes(delta), kind=self._kind)
+        # Beside log-probabilities, the length of an event tells nothing of its text.
+        self._kind = b"" if said.logprobs else f"event: {kind}\ndata:".encode()
+        self._overhead_bytes = len(event) - content_bytes
+        return Look(content_bytes=content_bytes)
 
     def _note_number(self, data: bytes) -> None:
         at = data.rfind(_NUMBER)
