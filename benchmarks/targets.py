@@ -16,7 +16,7 @@ from urllib.request import urlopen
 from tidegate.config import digest_of
 
 MOCK_PORTS = (19101, 19102)
-NGINX_PORT, AGAIN_PORT, TIDEGATE_PORT, ADMIN_PORT = 19110, 19111, 19112, 19113
+NGINX_PORT, AGAIN_PORT, TIDEGATE_PORT, ADMIN_PORT, BARE_PORT = 19110, 19111, 19112, 19113, 19114
 KEY = "tg-benchmark"
 PROXY_CORE, LOAD_CORE = 0, 1
 
@@ -103,6 +103,9 @@ def targets(folder: Path) -> Iterator[list[Target]]:
             up.append(
                 Target(name, port, stack.enter_context(_running(command, PROXY_CORE, port, home / "log")))
             )
+        command = [sys.executable, "-m", "benchmarks.bare", str(BARE_PORT), *map(str, MOCK_PORTS)]
+        process = stack.enter_context(_running(command, PROXY_CORE, BARE_PORT, folder / "bare.log"))
+        up.append(Target("bare Python", BARE_PORT, process))
         yaml = folder / "tidegate.yaml"
         yaml.write_text(
             TIDEGATE_YAML.format(

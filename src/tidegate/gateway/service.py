@@ -1,6 +1,6 @@
 """How does a gateway start, and how does it stop? Everything put together, for one process.
 
-Start: listen first for operators, then for clients. Stop: no new connection at once, what waits is
+Start: listen for clients, then for operators. Stop: no new connection at once, what waits is
 refused, what runs may finish within the grace and is then ended well; nothing is cut without a word.
 """
 
@@ -85,9 +85,9 @@ class Service:
                     kv_capacity_tokens=gate.kv_tokens if gate else None,
                 )
             )
-        if self.config.admin is not None:
-            await self._start_admin()
         await self.server.listen(self.config.listen.host, self.config.listen.port)
+        if self.config.admin is not None:
+            await self._start_admin()  # last: readiness is asked here, and must not be early
 
     async def stop(self, grace_s: float | None = None) -> None:
         """End within `grace_s` (default: as configured) and a second."""
