@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import uvloop
-from tests.raw_http import posted
 
+from tests.raw_http import posted
 from tidegate.emulator.batching import Replica
 from tidegate.emulator.profile import Profile
 from tidegate.emulator.replica_server import Options

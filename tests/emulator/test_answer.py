@@ -7,11 +7,12 @@ import json
 from typing import cast
 
 import pytest
-from tests.emulator.clock_loop import ClockLoop
 
+from tests.emulator.clock_loop import ClockLoop
 from tidegate.emulator.answer import Answer
 from tidegate.emulator.batching import Sequence
 from tidegate.emulator.engine import Choice, Engine
+from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.jobs import Job, Prompt
 from tidegate.emulator.profile import named
 from tidegate.emulator.voices import Answered, CompletionsVoice
@@ -47,7 +48,7 @@ class Written:
 
 
 def streamed(
-    *output_tokens: int, chunk_tokens: int, seed: int = 5
+    *output_tokens: int, chunk_tokens: int, fault: Fault | None = None, seed: int = 5
 ) -> tuple[ClockLoop, Written, list[Answer], Answer]:
     """A completion with choices of these lengths, just begun; and the list of those that have ended."""
     loop, written, ended = ClockLoop(), Written(), list[Answer]()
@@ -62,7 +63,7 @@ def streamed(
         chunk_tokens=chunk_tokens,
         on_end=ended.append,
     )
-    answer.begin(None)
+    answer.begin(fault)
     return loop, written, ended, answer
 
 
@@ -115,3 +116,18 @@ def test_a_slow_client_is_owed_a_count() -> None:
 
     assert written.sizes() == [[1], [3], [1], [1]]
     assert len(ended) == 1
+
+
+def test_a_fault_comes_after_its_very_token() -> None:
+    """What is due before the fault is said, even if the event would not be full yet."""
+    fault = Fault(kind=Kind.STALL, after_tokens=3)
+    loop, written, ended, answer = streamed(6, chunk_tokens=8, fault=fault)
+
+    while loop.due is not None:
+        loop.fire()
+    assert written.sizes() == [[1], [2]]
+    assert ended == []
+
+    answer.suffer(None)
+    assert written.sizes() == [[1], [2], [3]]
+    assert ended == [answer]

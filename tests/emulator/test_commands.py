@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.raw_http import post
 from tests.server_process import REPOSITORY, free_port, started
 

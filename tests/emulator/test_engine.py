@@ -7,8 +7,8 @@ from typing import cast
 
 import msgspec
 import pytest
-from tests.emulator.clock_loop import ClockLoop
 
+from tests.emulator.clock_loop import ClockLoop
 from tidegate.emulator.batching import Sequence
 from tidegate.emulator.engine import Choice, Engine
 from tidegate.emulator.profile import Profile

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from tests.emulator.inside import ENDLESS, HELLO, MODEL, Inside, payloads, served
 from tests.raw_http import Reply, eventually, post, posted
 from tests.server_process import answers_200
-
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.replica_server import Options
 
@@ -101,6 +101,21 @@ def test_an_error_in_the_middle_of_a_stream(faulty: Inside) -> None:
     assert faulty.replica(lambda replica: replica.running) == 0
     assert post(faulty.chat, {**SHORT, "max_tokens": 9}).status == 500
     assert post(faulty.chat, {**SHORT, "max_tokens": 4}).status == 200, "it never says the fifth token"
+
+
+def test_an_error_with_the_last_token(faulty: Inside) -> None:
+    """A whole answer that is complete when the fault's time comes is struck none the less."""
+    inject(faulty, kind="error_500", after_tokens=8)
+
+    assert post(faulty.chat, SHORT).status == 500
+
+
+def test_answers_under_way_are_struck(faulty: Inside) -> None:
+    """A fault that comes while an answer is being given ends that one as well."""
+    with posted(faulty.chat, ENDLESS) as response:
+        said_until(response, 2)
+        inject(faulty, kind="error_500", after_tokens=3)
+        assert payloads(response.read().lstrip(b"\n"))[-1]["error"]["code"] == 500
 
 
 def test_garbage(faulty: Inside) -> None:

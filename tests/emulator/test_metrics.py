@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
+
 from tests.emulator.inside import ENDLESS, HELLO, Inside, served
 from tests.raw_http import eventually, post, posted
-
 from tidegate.emulator.batching import Replica, Sequence
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.metrics import Histogram, Meter, page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from openai import BadRequestError, InternalServerError, NotFoundError
+
 from tests.emulator.inside import MODEL, Inside
 from tests.sdk import anthropic_at, chat, complete, openai_at
 

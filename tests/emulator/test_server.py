@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from tests.emulator.inside import ENDLESS, HELLO, MODEL, QUICK, Inside, payloads, served
 from tests.raw_http import eventually, post, posted, sent
-
 from tidegate.emulator.replica_server import Options
 
 TEN = {"max_tokens": 10, "ignore_eos": True}
@@ -86,6 +86,17 @@ def test_prompts_of_completions(quick: Inside, prompt: Any, prompt_tokens: int, 
     for piece in pieces:
         joined[piece["index"]] += piece["text"]
     assert joined == {choice["index"]: choice["text"] for choice in whole["choices"]}
+
+
+def test_continuous_usage_counts_its_own_prompt(quick: Inside) -> None:
+    """Where a request has several, each event tells the one that it answers; the last one their sum."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    body = {"prompt": [[1, 2, 3], [4]], "max_tokens": 2, "stream": True, "stream_options": options}
+    with posted(quick.url + "/v1/completions", body) as response:
+        *chunks, total = payloads(response.read())
+
+    assert {(c["choices"][0]["index"], c["usage"]["prompt_tokens"]) for c in chunks} == {(0, 3), (1, 1)}
+    assert total["usage"]["prompt_tokens"] == 4
 
 
 def test_how_long_answers_are(quick: Inside) -> None:

@@ -55,13 +55,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     def output_tokens(self, seed: int, room: int) -> tuple[int, bool]:
         """How long an answer gets where `room` tokens are left, and whether it was cut at its bound."""
-        natural = max(self.min_tokens, words.natural_tokens(seed))
         bound = self.max_tokens
         if bound is None:
-            natural, bound = min(natural, DEFAULT_MAX_TOKENS), room
-        if self.ignore_eos:
-            return (min(DEFAULT_MAX_TOKENS, room) if self.max_tokens is None else bound), True
-        return (natural, False) if natural < bound else (bound, True)
+            bound = min(max(DEFAULT_MAX_TOKENS, self.min_tokens), room)
+        natural = bound if self.ignore_eos else max(self.min_tokens, words.natural_tokens(seed))
+        bounded = self.max_tokens is not None or self.ignore_eos or bound == room
+        return min(natural, bound), bounded and natural >= bound
 
 
 def bad_request(message: str, param: str | None = None) -> Refusal:
