@@ -708,6 +708,36 @@ def test_cancels_at_random_leave_nothing_behind(run: Run, seed: int) -> None:
     run(main())
 
 
+def test_a_sink_that_raises_costs_its_own_call() -> None:
+    """Whatever a sink raises, its call ends once and the deadlines of the others are still kept."""
+
+    class Raising(Sink):
+        def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+            super().on_head(status, headers)
+            raise RuntimeError("on purpose")
+
+        def on_failure(self, kind: FailureKind, detail: str) -> None:
+            super().on_failure(kind, detail)
+            raise RuntimeError("on purpose")
+
+    async def main() -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: reported.append(context))
+        async with engine(whole) as talking, engine(silent) as mute:
+            for peer in (talking, mute):
+                client = Client("127.0.0.1", peer.port)
+                raising, sink = Raising(), Sink()
+                for one in (raising, sink):
+                    client.send(ASK, b"", one).expect_within(0.05)
+                await until(lambda: raising.over and sink.over)  # noqa: B023 - awaited in this turn
+                assert client.active == 0
+                await client.close()
+            assert (sink.kinds, raising.kinds) == ([FailureKind.STALLED], [FailureKind.STALLED])
+        assert len(reported) == 3
+
+    asyncio.run(main())
+
+
 @both_loops
 def test_close_fails_what_is_under_way(run: Run) -> None:
     """Every call hears of the closing, those that still connect too, and nothing stays open."""

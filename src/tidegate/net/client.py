@@ -217,14 +217,16 @@ class Client:
         self._calls.discard(call)
 
     def _sweep(self) -> None:
+        busy = self._calls or self._idle
+        self._timer = (
+            self._running_loop().call_later(SWEEP_S, self._sweep) if busy else None
+        )  # a sink may raise
         now = self.now()
-        for call in [call for call in self._calls if call.deadline_at <= now]:
-            call.fail(FailureKind.STALLED, "no byte in time")
         oldest_since = now - self.limits.idle_timeout_s
         while self._idle and self._idle[0].idle_since <= oldest_since:
             self._idle.pop(0).drop()
-        busy = self._calls or self._idle
-        self._timer = self._running_loop().call_later(SWEEP_S, self._sweep) if busy else None
+        for call in [call for call in self._calls if call.deadline_at <= now]:
+            call.fail(FailureKind.STALLED, "no byte in time")
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:

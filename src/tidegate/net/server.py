@@ -179,6 +179,7 @@ class Server:
         self._loop.call_exception_handler({"message": message, "exception": error})
 
     def _sweep(self) -> None:
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)  # first: a handler may raise
         now = self.now()
         late = [c for c in self._open if c.deadline_at <= now]
         watched = [c for c in self._open if c.watched]
@@ -186,7 +187,6 @@ class Server:
             connection.expire()
         for connection in watched:
             connection.check_taken(now)
-        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
 
 def _listening_socket(family: int, address: object) -> socket.socket:
