@@ -49,6 +49,10 @@ $(VENV)/.created:
 	  $(PYTHON) -m venv $(VENV); \
 	elif $(PYTHON) -m pip --version >/dev/null 2>&1; then \
 	  $(PYTHON) -m venv --without-pip $(VENV) && $(PYTHON) -m pip -qq --python $(BIN)/python install pip; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo 'Installing python3-venv, which this Python needs to make a virtual environment'; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qqy python3-venv >/dev/null \
+	    && $(PYTHON) -m venv $(VENV); \
 	else \
 	  echo 'This Python can make no virtual environment yet. Run: apt-get install -y python3-venv' >&2; exit 1; \
 	fi
