@@ -8,11 +8,15 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tidegate.core.messages import Command, Dispatch, Evict, Reject, ReplicaAdded
+from tidegate.core.messages import Command, Dispatch, Evict, Probe, Probed, Reject, ReplicaAdded
 from tidegate.core.request import Request, Usage
 from tidegate.policy.governor import Governor
 from tidegate.policy.prediction import PredictionSettings
+from tidegate.policy.replicas import HealthSettings
 from tidegate.policy.settings import GovernorSettings, PoolSettings
+
+QUIET = HealthSettings(interval_s=1e9)
+"""No probe comes between the commands that a test is about."""
 
 C = TypeVar("C")
 
@@ -37,12 +41,16 @@ def used(prompt_tokens: int, output_tokens: int, cached_tokens: int = 0) -> Usag
 def govern(
     replicas: int = 1, concurrency: int | None = 1, pool: dict[str, Any] | None = None, **settings: Any
 ) -> Governor:
-    """A governor of one pool `m` with replicas `r0`, `r1`, … that joined at 0."""
-    pools = {"m": PoolSettings(**({"prediction": EXACT} | (pool or {})))}
+    """A governor of one pool `m` with replicas `r0`, `r1`, … that joined at 0 and were probed."""
+    pools = {"m": PoolSettings(**({"prediction": EXACT, "health": QUIET} | (pool or {})))}
     governor = Governor(GovernorSettings(**({"pools": pools} | settings)), Random(1))
+    commands: list[Command] = []
     for index in range(replicas):
-        governor.handle(ReplicaAdded(pool="m", replica=f"r{index}", max_concurrency=concurrency), 0.0)
-    governor.on_wakeup(0.0)
+        joined = ReplicaAdded(pool="m", replica=f"r{index}", max_concurrency=concurrency)
+        commands += governor.handle(joined, 0.0)
+    for command in commands + governor.on_wakeup(0.0):
+        assert isinstance(command, Probe)
+        governor.handle(Probed(replica=command.replica, ok=True), 0.0)
     return governor
 
 
