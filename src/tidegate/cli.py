@@ -9,6 +9,7 @@ import typer
 from tidegate import __version__
 from tidegate.bench.commands import bench
 from tidegate.config.commands import config_app, key_app
+from tidegate.demo.commands import demo_app
 from tidegate.emulator.commands import emulate
 from tidegate.gateway.commands import serve
 
@@ -23,6 +24,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(bench)
 app.command()(emulate)
+app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(key_app, name="key")
 
