@@ -8,7 +8,6 @@ dictionary look-ups: samples are made only when somebody scrapes.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -24,31 +23,59 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 TPOT_SECONDS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
 
 
+HISTOGRAMS = (
+    ("tidegate_time_to_first_token_seconds", "Arrival at the gateway to the first token; streams.", "ttft"),
+    ("tidegate_time_per_output_token_seconds", "(E2E - TTFT) / (output tokens - 1); streams.", "tpot"),
+    ("tidegate_e2e_request_latency_seconds", "Arrival to the end of what was dispatched.", "e2e"),
+    ("tidegate_request_queue_time_seconds", "Arrival to the last dispatch.", "queued"),
+)
+
+
 class Histogram:
-    """Counts by bucket and label values."""
+    """Counts by bucket, and the sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.series: dict[tuple[str, ...], list[float]] = {}  # counts by bucket, the overflow, then the sum
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
 
-    def observe(self, labels: tuple[str, ...], value: float) -> None:
+    def observe(self, value: float) -> None:
         """Count one value."""
-        counts = self.series.get(labels)
-        if counts is None:
-            counts = self.series[labels] = [0.0] * (len(self.bounds) + 2)
-        counts[bisect_left(self.bounds, value)] += 1
-        counts[-1] += value
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
 
-    def family(self, name: str, documentation: str, labels: tuple[str, ...]) -> HistogramMetricFamily:
-        """As Prometheus wants it: cumulative."""
-        family = HistogramMetricFamily(name, documentation, labels=labels)
-        for values, counts in self.series.items():
-            running, buckets = 0.0, []
-            for bound, count in zip((*map(str, self.bounds), "+Inf"), counts, strict=False):
-                running += count
-                buckets.append((bound, running))
-            family.add_metric(values, buckets, counts[-1])
-        return family
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: cumulative, by upper bound."""
+        running, found = 0.0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            found.append((bound, running))
+        return found
+
+
+class Latencies:
+    """The histograms of one class in one pool."""
+
+    __slots__ = ("e2e", "held", "missed", "queued", "tpot", "ttft")
+
+    def __init__(self) -> None:
+        self.ttft = Histogram(SECONDS)
+        self.tpot = Histogram(TPOT_SECONDS)
+        self.e2e = Histogram(SECONDS)
+        self.queued = Histogram(SECONDS)
+        self.held = self.missed = 0
+
+
+class Counts:
+    """What one tenant has had in one class of one pool."""
+
+    __slots__ = ("cached_input", "input", "output", "retries", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.input = self.output = self.cached_input = self.retries = 0
 
 
 class Metrics(Collector):
@@ -58,15 +85,9 @@ class Metrics(Collector):
         self._governor = governor
         self._now = now
         self._budgets = budgets
-        self._ttft = Histogram(SECONDS)
-        self._tpot = Histogram(TPOT_SECONDS)
-        self._e2e = Histogram(SECONDS)
-        self._queued = Histogram(SECONDS)
-        self._requests: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self._refusals: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self._tokens: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self._budget: defaultdict[tuple[str, ...], float] = defaultdict(float)
-        self._retries: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        self._latencies: dict[tuple[str, str], Latencies] = {}  # by pool and class
+        self._counts: dict[tuple[str, str, str], Counts] = {}  # by pool, class and tenant
+        self._refusals: dict[tuple[str, str, str], int] = {}  # by reason, pool and tenant
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -76,76 +97,96 @@ class Metrics(Collector):
 
     def observe(self, record: RequestRecord) -> None:
         """A request has ended."""
-        where = (record.pool, record.priority)
-        reason = record.reason
-        self._requests[record.pool, record.priority, record.tenant, str(record.status)] += 1
+        pool, priority, reason = record.pool, record.priority, record.reason
+        counts = self._counts.get((pool, priority, record.tenant))
+        if counts is None:
+            counts = self._counts[pool, priority, record.tenant] = Counts()
+        counts.statuses[record.status] = counts.statuses.get(record.status, 0) + 1
         if reason is not None:
-            self._refusals[reason.value, record.pool, record.tenant] += 1
+            self.refused(reason, record.tenant, pool)
+        latencies = self._latencies.get((pool, priority))
+        if latencies is None:
+            latencies = self._latencies[pool, priority] = Latencies()
         if record.dispatched_at is not None:
-            self._queued.observe(where, record.dispatched_at - record.arrived_at)
-            self._tokens[record.pool, record.tenant, "input"] += record.prompt_tokens
-            self._tokens[record.pool, record.tenant, "output"] += record.output_tokens
-            self._tokens[record.pool, record.tenant, "cached_input"] += record.cached_tokens
-            if record.attempts > 1:
-                self._retries[record.pool,] += record.attempts - 1
-            if reason is not Reason.CLIENT_GONE:
-                self._e2e.observe(where, record.ended_at - record.arrived_at)
-            if (ttft_s := record.ttft_s) is not None:
-                self._ttft.observe(where, ttft_s)
-            if (tpot_s := record.tpot_s) is not None:
-                self._tpot.observe(where, tpot_s)
-        budgets = self._budgets.get(record.priority)
+            counts.input += record.prompt_tokens
+            counts.output += record.output_tokens
+            counts.cached_input += record.cached_tokens
+            counts.retries += record.attempts - 1
+            self._time(latencies, record)
+        budgets = self._budgets.get(priority)
         if budgets is not None and reason is not Reason.CLIENT_GONE:
-            self._budget[(*where, "held" if budgets.held_by(record) else "missed")] += 1
+            if budgets.held_by(record):
+                latencies.held += 1
+            else:
+                latencies.missed += 1
 
-    def refused(self, reason: Reason, tenant: str) -> None:
-        """A request was refused before the governor saw it."""
-        self._refusals[reason.value, "", tenant] += 1
+    @staticmethod
+    def _time(latencies: Latencies, record: RequestRecord) -> None:
+        assert record.dispatched_at is not None
+        latencies.queued.observe(record.dispatched_at - record.arrived_at)
+        if record.reason is not Reason.CLIENT_GONE:
+            latencies.e2e.observe(record.ended_at - record.arrived_at)
+        if record.first_token_at is not None:
+            latencies.ttft.observe(record.first_token_at - record.arrived_at)
+            if (tpot_s := record.tpot_s) is not None:
+                latencies.tpot.observe(tpot_s)
+
+    def refused(self, reason: Reason, tenant: str, pool: str = "") -> None:
+        """A request was refused, by the governor or before it saw the request."""
+        key = (reason.value, pool, tenant)
+        self._refusals[key] = self._refusals.get(key, 0) + 1
 
     # -- the scrape -------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
         """Every family."""
-        where = ("pool", "class")
-        yield self._ttft.family(
-            "tidegate_time_to_first_token_seconds",
-            "Arrival at the gateway to the first token, streams.",
-            where,
-        )
-        yield self._tpot.family(
-            "tidegate_time_per_output_token_seconds", "(E2E - TTFT) / (output tokens - 1), streams.", where
-        )
-        yield self._e2e.family(
-            "tidegate_e2e_request_latency_seconds", "Arrival to the end of what was dispatched.", where
-        )
-        yield self._queued.family(
-            "tidegate_request_queue_time_seconds", "Arrival to the last dispatch.", where
-        )
-        yield _counter(
-            "tidegate_requests",
-            "Requests ended, by the status that the client got.",
-            ("pool", "class", "tenant", "status"),
-            self._requests,
-        )
-        yield _counter(
-            "tidegate_refusals",
-            "Requests refused, cut or left, by reason.",
-            ("reason", "pool", "tenant"),
-            self._refusals,
-        )
-        yield _counter("tidegate_tokens", "LLM tokens settled.", ("pool", "tenant", "type"), self._tokens)
-        yield _counter("tidegate_retries", "Attempts after the first.", ("pool",), self._retries)
-        yield _counter(
-            "tidegate_budget_requests",
-            "Requests that held, or missed, the latency budgets of their class.",
-            ("pool", "class", "outcome"),
-            self._budget,
-        )
+        for name, documentation, attribute in HISTOGRAMS:
+            histograms = HistogramMetricFamily(name, documentation, labels=("pool", "class"))
+            for where, latencies in self._latencies.items():
+                histogram: Histogram = getattr(latencies, attribute)
+                histograms.add_metric(where, histogram.buckets(), histogram.sum)
+            yield histograms
+        yield from self._totals()
         yield from self._pools()
         yield from self._replicas()
         build = GaugeMetricFamily("tidegate_build_info", "Version of this gateway.", labels=("version",))
         build.add_metric((__version__,), 1)
         yield build
+
+    def _totals(self) -> Iterator[Metric]:
+        requests = CounterMetricFamily(
+            "tidegate_requests",
+            "Requests ended, by the status that the client got.",
+            labels=("pool", "class", "tenant", "status"),
+        )
+        tokens = CounterMetricFamily(
+            "tidegate_tokens", "LLM tokens settled.", labels=("pool", "class", "tenant", "type")
+        )
+        retries = CounterMetricFamily(
+            "tidegate_retries", "Attempts after the first.", labels=("pool", "class", "tenant")
+        )
+        for who, counts in self._counts.items():
+            for status, count in counts.statuses.items():
+                requests.add_metric((*who, str(status)), count)
+            for kind in ("input", "output", "cached_input"):
+                tokens.add_metric((*who, kind), getattr(counts, kind))
+            retries.add_metric(who, counts.retries)
+        refusals = CounterMetricFamily(
+            "tidegate_refusals",
+            "Requests refused, cut or left, by reason.",
+            labels=("reason", "pool", "tenant"),
+        )
+        for key, count in self._refusals.items():
+            refusals.add_metric(key, count)
+        budgets = CounterMetricFamily(
+            "tidegate_budget_requests",
+            "Requests that held, or missed, the latency budgets of their class.",
+            labels=("pool", "class", "outcome"),
+        )
+        for where, latencies in self._latencies.items():
+            budgets.add_metric((*where, "held"), latencies.held)
+            budgets.add_metric((*where, "missed"), latencies.missed)
+        yield from (requests, tokens, retries, refusals, budgets)
 
     def _pools(self) -> Iterator[Metric]:
         requests = _gauge("tidegate_queue_requests", "Requests that wait.", ("pool", "class"))
@@ -181,15 +222,6 @@ class Metrics(Collector):
         live = GaugeMetricFamily("tidegate_in_flight_requests", "Requests arrived and not ended.")
         live.add_metric((), self._governor.live)
         yield from (in_flight, kv, up, state, live)
-
-
-def _counter(
-    name: str, documentation: str, labels: tuple[str, ...], values: dict[tuple[str, ...], float]
-) -> CounterMetricFamily:
-    family = CounterMetricFamily(name, documentation, labels=labels)
-    for key, value in values.items():
-        family.add_metric(key, value)
-    return family
 
 
 def _gauge(name: str, documentation: str, labels: tuple[str, ...]) -> GaugeMetricFamily:
