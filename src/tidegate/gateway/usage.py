@@ -6,7 +6,7 @@ absent, null, negative or of a wrong type count as not told.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -21,8 +21,42 @@ class _Answer(msgspec.Struct):
 _ANSWER = msgspec.json.Decoder(_Answer)
 
 
+# What vLLM, llama.cpp and OpenAI send all day, decoded by its type: a fifth of the cost of looking around.
+_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: _Count | None = None
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    prompt_tokens_details: _Details | None = None
+
+
+class _Plain(msgspec.Struct):
+    usage: _Counts
+
+
+_PLAIN = msgspec.json.Decoder(_Plain)
+
+
 def usage_of(api: Api, body: bytes) -> Usage | None:
     """The totals of a whole (not streamed) JSON answer; None when it tells none."""
+    if api.asks_usage:
+        try:
+            counts = _PLAIN.decode(body).usage
+        except (msgspec.DecodeError, RecursionError):
+            pass  # in some other form, perhaps
+        else:
+            details = counts.prompt_tokens_details
+            cached = details.cached_tokens or 0 if details is not None else 0
+            return Usage(
+                prompt_tokens=counts.prompt_tokens,
+                output_tokens=counts.completion_tokens,
+                cached_tokens=min(cached, counts.prompt_tokens),
+            )
     try:
         return read_usage(api.form, _ANSWER.decode(body).usage)
     except (msgspec.DecodeError, RecursionError):
