@@ -12,6 +12,7 @@ from hashlib import blake2b
 from itertools import count
 from os import urandom
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -120,6 +121,10 @@ class Gateway:
             return
         exchange.body = b""  # from here on only the opened body is needed
         pool = self._pool_of(body.model)
+        if pool is None and self._discovering is not None and not self.discovered():
+            detail = "the engines have not told yet which models they serve"
+            self._refuse(exchange, Reason.NO_REPLICA, detail, caller, request_id, api, None)
+            return
         if pool is None:
             detail = f"no model is named {body.model[:200]!r}; GET /v1/models lists those that there are"
             self._refuse(exchange, Reason.UNKNOWN_MODEL, detail, caller, request_id, api, "model")
@@ -226,7 +231,7 @@ class Gateway:
                 entries.setdefault(name, {**entry, "id": name, "object": "model"})
         for entry in entries.values():
             entry.setdefault("created", 0)
-        one = exchange.path.removeprefix("/v1/models").removeprefix("/")
+        one = unquote(exchange.path.removeprefix("/v1/models").removeprefix("/"))
         if one and one not in entries:
             detail = f"no model is named {one[:200]!r}"
             self._refuse(exchange, Reason.UNKNOWN_MODEL, detail, caller, request_id, None, "model")

@@ -103,9 +103,11 @@ class Prober:
     async def _discover(self, upstream: Upstream) -> None:
         listed = await self._json(upstream, "/v1/models")
         entries = listed.get("data") if isinstance(listed, dict) else None
+        if not isinstance(entries, list):
+            return  # not yet, or never: asked again at the next probe
         models = {
             entry["id"]: entry
-            for entry in entries or []
+            for entry in entries
             if isinstance(entry, dict) and isinstance(entry.get("id"), str)
         }
         self.models[upstream.id] = models
