@@ -346,7 +346,9 @@ class Flight:
     def _end_whole(self) -> None:
         body, ends = b"".join(self._parts), self._ends
         usage, output_tokens = None, 0
-        if self._body is not None and self._status < 400:
+        if self._status >= 400:
+            body = self._upstream.censored(body)
+        elif self._body is not None:
             api = self._body.api
             usage = usage_of(api, body) if ends is None else ends.usage(api)
             if usage is None and api.generates:  # an engine that does not count is not for free
