@@ -1,0 +1,53 @@
+"""Messages: every event and command can be written to a tape and read back as what it was."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from tidegate.core.messages import Command, Dispatch, Event, Failed, FailureKind, Finished, Quota
+from tidegate.core.request import Request, Usage
+
+
+@pytest.mark.parametrize("union", [Event, Command])
+def test_messages_can_be_told_apart_on_a_tape(union: type) -> None:
+    """Each member of a union is frozen and carries a tag of its own."""
+    members = get_args(union)
+    tags = [member.__struct_config__.tag for member in members]
+    assert len(set(tags)) == len(members)
+    assert all(member.__struct_config__.frozen for member in members)
+
+
+def test_a_tape_reads_back() -> None:
+    """An event and a command survive the way through JSON unchanged."""
+    events = [
+        Failed(1, 2, FailureKind.STALLED, committed=True, retry_after_s=0.5),
+        Finished(3, 1, usage=Usage(prompt_tokens=5, output_tokens=7)),
+    ]
+    tape = msgspec.json.encode(events)
+    assert msgspec.json.decode(tape, type=list[Event]) == events
+    command = Dispatch(1, 1, "r0", "m", degraded=("clamp=4",), quota=Quota(limit_tokens=9))
+    assert msgspec.json.decode(msgspec.json.encode(command), type=Command) == command
+
+
+def test_values_are_frozen() -> None:
+    """What has been said cannot be changed by who hears it."""
+    with pytest.raises(AttributeError):
+        Finished(1, 1).status = 500  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        Request(request_id=1, model="m", tenant="a", key="k", priority="p", prompt_bytes=0).tenant = "b"  # type: ignore[misc]
+
+
+def test_no_attempt_failed_without_a_kind() -> None:
+    """Kinds are stable labels: they stand in metrics and logs."""
+    assert [kind.value for kind in FailureKind] == [
+        "connect",
+        "reset",
+        "server_error",
+        "busy",
+        "denied",
+        "garbage",
+        "stalled",
+    ]
