@@ -185,6 +185,8 @@ class FakeEngine:
             ),
         }
         """Answers to GETs; others are 404, /health is as `healthy` says."""
+        self.on_get: Script | None = None
+        """Answers GETs instead of `pages` and `healthy`."""
         self.probes = 0
         self.port = 0
 
@@ -205,6 +207,9 @@ class FakeEngine:
             path = request.target.partition("?")[0]
             if path == "/health":
                 self.probes += 1
+            if self.on_get is not None:
+                await self.on_get(turn)
+                return
             status, body = self.pages.get(
                 path, (200 if self.healthy else 503, b"") if path == "/health" else (404, b"")
             )

@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import msgspec
@@ -71,20 +72,22 @@ class Prober:
         except (UpstreamError, OSError, TimeoutError) as error:
             why = f"{type(error).__name__}: {error}"
         self._log(upstream.id, ok, why)
-        seen = None
-        if ok:
-            try:
-                if upstream.id not in self.models:
-                    await self._discover(upstream)
-                seen = await self._scrape(upstream)
-            except (UpstreamError, OSError, TimeoutError, msgspec.DecodeError):
-                seen = None  # healthy is healthy: load and size are a bonus that not every engine tells
-        else:
-            self.models.pop(upstream.id, None)
-        self.probed.add(upstream.id)
-        if seen is not None:
-            self._tell(seen)
-        self._tell(Probed(replica=upstream.id, ok=ok))
+        try:
+            if ok:
+                await self._look(upstream)
+            else:
+                self.models.pop(upstream.id, None)
+        finally:  # a probe that is never told of would be the replica's last
+            self.probed.add(upstream.id)
+            self._tell(Probed(replica=upstream.id, ok=ok))
+
+    async def _look(self, upstream: Upstream) -> None:
+        """What it is and how loaded. Healthy is healthy: this is a bonus that not every engine tells."""
+        with suppress(UpstreamError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
+            if upstream.id not in self.models:
+                await self._discover(upstream)
+            if (seen := await self._scrape(upstream)) is not None:
+                self._tell(seen)
 
     def _log(self, replica_id: str, ok: bool, why: str) -> None:
         if ok and replica_id in self._said_down:
@@ -116,12 +119,12 @@ class Prober:
         if engine in (Engine.AUTO, Engine.LLAMACPP) and _is_llamacpp(models):
             slots, context = _size_of_llamacpp(await self._json(upstream, "/props"))
         if context is None:
-            lengths = [entry.get("max_model_len") for entry in models.values()]
-            context = min((length for length in lengths if isinstance(length, int)), default=None)
+            lengths = [_count(entry.get("max_model_len")) for entry in models.values()]
+            context = min((length for length in lengths if length is not None), default=None)
         self._tell(ReplicaSeen(replica=upstream.id, slots=slots, context_tokens=context))
 
     async def _json(self, upstream: Upstream, path: str) -> Any:
-        response = await self._get(upstream, path, SCRAPE_TIMEOUT_S)
+        response = await self._get(upstream, path, self._patience_s(upstream))
         return msgspec.json.decode(response.body) if response.status == 200 else None
 
     # -- how loaded it is -------------------------------------------------------------------------
@@ -130,8 +133,11 @@ class Prober:
         if self._config.pools[upstream.pool_name].engine is Engine.OTHER:
             return None
         before = self._in_flight(upstream.id)
-        response = await self._get(upstream, "/metrics", SCRAPE_TIMEOUT_S)
+        response = await self._get(upstream, "/metrics", self._patience_s(upstream))
         return read_metrics(upstream.id, response.body, before) if response.status == 200 else None
+
+    def _patience_s(self, upstream: Upstream) -> float:
+        return min(SCRAPE_TIMEOUT_S, self._config.pools[upstream.pool_name].probe.timeout_s)
 
 
 def read_metrics(replica_id: str, page: bytes, in_flight_before: int = 0) -> ReplicaSeen | None:
@@ -160,14 +166,16 @@ def read_metrics(replica_id: str, page: bytes, in_flight_before: int = 0) -> Rep
 
 
 def _series(page: bytes, name: bytes) -> Iterator[float]:
-    """Values of every series of that exact name."""
+    """Values of every series of that exact name; those that cannot be are left out."""
     at = page.find(b"\n" + name)
     while at >= 0:
         end = page.find(b"\n", at + 1)
         line = page[at + 1 : end if end >= 0 else len(page)]
         if line[len(name) : len(name) + 1] in (b"{", b" "):
             with suppress(ValueError):
-                yield float(line.rpartition(b" ")[2])
+                value = float(line.rpartition(b" ")[2])
+                if 0 <= value < inf:
+                    yield value
         at = page.find(b"\n" + name, at + 1)
 
 
@@ -186,7 +194,7 @@ def _vllm_capacity(page: bytes) -> int | None:
     labels = dict(_LABEL.findall(page[at + 1 : page.find(b"\n", at + 1)]))
     if len(labels) < 2:
         return None
-    return int(labels[b"block_size"]) * int(labels[b"num_gpu_blocks"])
+    return int(labels[b"block_size"]) * int(labels[b"num_gpu_blocks"]) or None
 
 
 def _is_llamacpp(models: dict[str, dict[str, Any]]) -> bool:
@@ -197,10 +205,11 @@ def _size_of_llamacpp(props: Any) -> tuple[int | None, int | None]:
     """Slots, and the context of each."""
     if not isinstance(props, dict):
         return None, None
-    slots = props.get("total_slots")
     settings = props.get("default_generation_settings")
     context = settings.get("n_ctx") if isinstance(settings, dict) else None
-    return (
-        slots if isinstance(slots, int) and slots > 0 else None,
-        context if isinstance(context, int) and context > 0 else None,
-    )
+    return _count(props.get("total_slots")), _count(context)
+
+
+def _count(value: Any) -> int | None:
+    """A number above 0, or None for whatever else an engine may say."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
