@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -63,11 +64,13 @@ class Guard:
         return _error(401, "the admin token is missing or wrong; send 'Authorization: Bearer TOKEN'")
 
 
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::[0-9]+)?")
+
+
 def _hostname(value: bytes) -> str:
-    text = value.decode("latin-1").lower()
-    if text.startswith("["):
-        return text[: text.find("]") + 1]
-    return text.partition(":")[0]
+    """The name in a Host header, without the port; empty for what is no Host."""
+    found = _HOST.fullmatch(value.decode("latin-1").lower())
+    return found[1] if found else ""
 
 
 def _error(code: int, message: str) -> Response:

@@ -33,12 +33,30 @@ AFTER_GRACE_S = 1.0
 """What a truncated answer has to leave the process by."""
 
 
+ADMIN_SILENCE_S = 5.0
+"""How long a connection of an operator may take to its first whole request."""
+
+
 class AdminServer(uvicorn.Server):
-    """uvicorn without its signal handlers: signals are this process's to take."""
+    """uvicorn, but signals are this process's to take, and connections that ask nothing are closed."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._silent_since: dict[Any, float] = {}
 
     @contextmanager
     def capture_signals(self) -> Any:
         yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second. uvicorn has no deadline for a head, and its places are bounded."""
+        now = asyncio.get_running_loop().time()
+        silent: list[Any] = [each for each in self.server_state.connections if each.cycle is None]  # type: ignore[union-attr]
+        self._silent_since = {each: self._silent_since.get(each, now) for each in silent}
+        for connection, since in self._silent_since.items():
+            if now - since > ADMIN_SILENCE_S:
+                connection.transport.close()
+        return await super().on_tick(counter)
 
 
 class Service:
@@ -126,7 +144,7 @@ class Service:
             server_header=False,
             timeout_graceful_shutdown=1,
             timeout_keep_alive=5,
-            limit_concurrency=64,
+            limit_concurrency=256,
         )
         self._admin = AdminServer(settings)
         self._admin_task = asyncio.create_task(self._admin.serve())
