@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 from tidegate.core.reasons import Reason
 from tidegate.net.exchange import Exchange
-from tidegate.net.reader import Phase, RequestReader
+from tidegate.net.reader import HEAD, IDLE, RequestReader
 
 if TYPE_CHECKING:
     from tidegate.net.server import Server
@@ -125,7 +125,7 @@ class Connection(asyncio.Protocol):
         reader = self._reader
         if reader.crowded is not self._reading_paused:
             self._pause_reading(not self._reading_paused)
-        if reader.phase is Phase.HEAD and self._active is None and not self._head_awaited:
+        if reader.phase is HEAD and self._active is None and not self._head_awaited:
             self._head_awaited = True
             self.deadline_at = self.now() + self._server.limits.head_timeout_s
 
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
         """The deadline has passed: say so if a request is half here, else just close."""
         if self._closing:
             self._transport.abort()
-        elif self._reader.phase is Phase.IDLE:
+        elif self._reader.phase is IDLE:
             self.close_idle()
         else:
             self.deadline_at = inf
@@ -256,7 +256,7 @@ class Connection(asyncio.Protocol):
 
     def close_idle(self) -> None:
         """Close if no request is here, in whole or in part."""
-        if self._active is None and self._reader.phase is Phase.IDLE and not self._reader.queue:
+        if self._active is None and self._reader.phase is IDLE and not self._reader.queue:
             self._close_after_flush()
             self._transport.close()
 

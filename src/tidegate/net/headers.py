@@ -9,6 +9,7 @@ Source of the rules: RFC 9110 (semantics) and RFC 9112 (HTTP/1.1).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from http import HTTPStatus
 
 from tidegate.core.errors import CallerError
@@ -34,12 +35,14 @@ class RefusedError(Exception):
         self.detail = detail
 
 
+@lru_cache(64)
 def check_host(value: bytes) -> None:
     """Refuse a host that is empty or holds anything but the characters of names, addresses and ports."""
     if not value or value.translate(None, _HOST_CHARACTERS):
         raise RefusedError(Reason.MALFORMED, "invalid Host")
 
 
+@lru_cache(64)  # one server is asked for few targets
 def split_target(target: bytes, method: str) -> tuple[str, str]:
     """Path and query of a request target, both raw; raises `RefusedError` for what is not a target."""
     if not target.startswith(b"/"):

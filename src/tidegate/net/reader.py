@@ -8,7 +8,7 @@ belongs to. The first thing that is not allowed ends the reading: it becomes the
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import httptools
@@ -31,7 +31,7 @@ _METHODS = {
 }
 
 
-class Phase(IntEnum):
+class Phase(Enum):
     """What the next byte from the client belongs to."""
 
     IDLE = 0
@@ -39,6 +39,9 @@ class Phase(IntEnum):
     BODY = 2
     OVER = 3
     """Nothing: no further request is read."""
+
+
+IDLE, HEAD, BODY, OVER = Phase  # by themselves, as looking one up in its class costs as much as a call
 
 
 class RequestReader:
@@ -50,10 +53,8 @@ class RequestReader:
         "_chunks",
         "_connection",
         "_content_length",
-        "_expects",
         "_fed_bytes",
         "_headers",
-        "_hosts",
         "_incoming",
         "_limits",
         "_parser",
@@ -62,14 +63,14 @@ class RequestReader:
         "_resuming",
         "_slice_bytes",
         "_target",
-        "_unparsed",
         "_upgrade",
         "phase",
         "queue",
+        "unparsed",
     )
 
     def __init__(self, connection: Connection, limits: ServerLimits) -> None:
-        self.phase = Phase.IDLE
+        self.phase = IDLE
         self.queue: deque[Exchange] = deque()
         """Heads read, bodies complete or not; whoever answers them takes them out."""
         self._connection = connection
@@ -77,42 +78,39 @@ class RequestReader:
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._incoming: Exchange | None = None  # the one whose body is being read
         self._refusal: RefusedError | None = None  # what a callback raised
-        self._unparsed = b""
+        self.unparsed = b""
+        """What waits for `read_on`."""
         # Bytes fed since this head or body began, in whole slices, and the slice being fed.
         self._fed_bytes = 0
         self._slice_bytes = 0
         self._pieces: list[bytes] = []
         self._body_bytes = 0
         self._resuming = False
-        self._begin()
-
-    def _begin(self) -> None:
+        # Of the head being read, then what it said of its body:
         self._target = b""
         self._headers: Headers = []
-        self._hosts = 0
         self._content_length = 0
         self._chunked = False
         self._chunks = 0
-        self._expects = b""
         self._upgrade = False
 
     def feed(self, data: bytes) -> None:
         """Take what the client sent, as far as the queue's bounds allow; the rest waits for `read_on`."""
-        if len(data) <= SLICE_BYTES and not self._unparsed:
+        if len(data) <= SLICE_BYTES and not self.unparsed:
             self._feed_slice(data)
             return
-        data = self._unparsed + data
-        self._unparsed = b""
+        data = self.unparsed + data
+        self.unparsed = b""
         view = memoryview(data)
         for start in range(0, len(data), SLICE_BYTES):
             if self.crowded:
-                self._unparsed = data[start:]
+                self.unparsed = data[start:]
                 break
             self._feed_slice(view[start : start + SLICE_BYTES])
 
     def read_on(self) -> bool:
         """Read more of what is here already; False if there is none."""
-        if not self._unparsed:
+        if not self.unparsed:
             return False
         self.feed(b"")
         return True
@@ -136,10 +134,10 @@ class RequestReader:
 
     def stop(self) -> None:
         """Read no further; what is queued stays. Also breaks the cycle with the parser."""
-        self.phase = Phase.OVER
+        self.phase = OVER
         self._parser = None
         self._incoming = None
-        self._unparsed = b""
+        self.unparsed = b""
         self._pieces = []
 
     def _feed_slice(self, data: bytes | memoryview) -> None:
@@ -154,12 +152,13 @@ class RequestReader:
             except httptools.HttpParserError as error:
                 self._fail(error)
             else:
-                self._check_growth()
+                if self.phase is not IDLE:
+                    self._check_growth()
                 break
 
     def _fail(self, error: Exception) -> None:
         refusal = self._refusal
-        if self.phase is Phase.OVER:
+        if self.phase is OVER:
             self.stop()  # something after the last request: not wanted, and no fault of that one
         elif refusal is not None:
             self.refuse(refusal.reason, refusal.detail)
@@ -170,10 +169,10 @@ class RequestReader:
 
     def _check_growth(self) -> None:
         """Bound what the parser has taken without giving anything back."""
-        if self.phase is Phase.HEAD:
+        if self.phase is HEAD:
             if self._fed_bytes > self._limits.head_bytes or len(self._headers) > self._limits.headers:
                 self.refuse(Reason.HEAD_TOO_LARGE, "request head too large")
-        elif self.phase is Phase.BODY and self._chunked:
+        elif self.phase is BODY and self._chunked:
             framing_bytes = self._fed_bytes - self._body_bytes - CHUNK_OVERHEAD_BYTES * self._chunks
             if framing_bytes > self._limits.head_bytes:
                 self.refuse(Reason.HEAD_TOO_LARGE, "chunk extensions or trailers too large")
@@ -194,11 +193,12 @@ class RequestReader:
     # -- the parser calls; an exception here ends it -----------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self.phase is Phase.OVER:
+        if self.phase is OVER:
             raise RefusedError(Reason.MALFORMED, "a request after the last")
         if not self._resuming:
-            self._begin()
-            self.phase = Phase.HEAD
+            self.phase = HEAD
+            self._target = b""
+            self._headers = []
             self._fed_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -208,12 +208,8 @@ class RequestReader:
                 raise self._refused(Reason.HEAD_TOO_LARGE, "request target too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self.phase is Phase.HEAD:  # else it is a trailer, on which nothing may depend
-            name = name.lower()
-            value = value.strip()
-            self._headers.append((name, value))
-            if name in WATCHED:
-                self._watch(name, value)
+        if self.phase is HEAD:  # else it is a trailer, on which nothing may depend
+            self._headers.append((name.lower(), value.strip()))
 
     def on_headers_complete(self) -> None:
         if self._resuming:
@@ -226,7 +222,7 @@ class RequestReader:
             raise
         self._incoming = exchange
         self.queue.append(exchange)
-        self.phase = Phase.BODY
+        self.phase = BODY
         self._fed_bytes = 0
 
     def on_chunk_header(self) -> None:
@@ -250,7 +246,7 @@ class RequestReader:
             self._body_bytes = 0
         exchange.whole = True
         self._incoming = None
-        self.phase = Phase.IDLE if exchange.keep_alive else Phase.OVER
+        self.phase = IDLE if exchange.keep_alive else OVER
 
     def _refused(self, reason: Reason, detail: str) -> RefusedError:
         self._refusal = RefusedError(reason, detail)
@@ -258,30 +254,14 @@ class RequestReader:
 
     # -- rules of the head ---------------------------------------------------------------------------
 
-    def _watch(self, name: bytes, value: bytes) -> None:
-        if name == b"host":
-            self._hosts += 1
-            try:
-                check_host(value)
-            except RefusedError as refusal:
-                self._refusal = refusal
-                raise
-        elif name == b"content-length":
-            self._content_length = int(value)  # llhttp has seen to it that it is digits, and only once
-        elif name == b"transfer-encoding":
-            if value.lower() != b"chunked":
-                raise self._refused(Reason.MALFORMED, "unsupported Transfer-Encoding")
-            self._chunked = True
-        elif name == b"expect":
-            self._expects = value.lower()
-        else:
-            self._upgrade = True
-
     def _exchange(self) -> Exchange:
         """The exchange that the complete head asks for; raises RefusedError."""
         parser = self._parser
         assert parser is not None
-        old = self._check_head(parser.get_http_version())
+        old = parser.get_http_version() != "1.1"
+        awaits_continue = self._check_head(old)
+        if old:
+            self._check_old_head(parser.get_http_version())
         method = _METHODS.get(parser.get_method())
         if method is None:
             raise RefusedError(Reason.METHOD, "unsupported method")
@@ -289,30 +269,48 @@ class RequestReader:
         connection = self._connection
         keep_alive = parser.should_keep_alive()
         exchange = Exchange(connection, method, path, query, self._headers, connection.now(), keep_alive, old)
-        if self._expects and not old:
+        if awaits_continue and not old:
             exchange.awaits_continue = True
         return exchange
 
-    def _check_head(self, version: str) -> bool:
-        """Refuse what no single line shows; True if this is HTTP/1.0."""
+    def _check_head(self, old: bool) -> bool:
+        """Note what the fields say of the body, refuse what they may not; True if 100-continue is awaited."""
         limits = self._limits
-        if len(self._headers) > limits.headers or self._head_too_large(limits.head_bytes):
+        headers = self._headers
+        if len(headers) > limits.headers or self._head_too_large(limits.head_bytes):
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
+        self._content_length = self._chunks = hosts = 0
+        self._chunked = self._upgrade = awaits_continue = False
+        for name, value in headers:
+            if name not in WATCHED:
+                continue
+            if name == b"host":
+                hosts += 1
+                check_host(value)
+            elif name == b"content-length":
+                self._content_length = int(value)  # llhttp has seen to it that it is digits, and only once
+            elif name == b"transfer-encoding":
+                if value.lower() != b"chunked":
+                    raise RefusedError(Reason.MALFORMED, "unsupported Transfer-Encoding")
+                self._chunked = True
+            elif name == b"expect":
+                awaits_continue = value.lower() == b"100-continue"
+                if value and not awaits_continue:
+                    raise RefusedError(Reason.MALFORMED, "unsupported expectation")
+            else:
+                self._upgrade = True
+        if hosts != 1 and not (old and hosts == 0):
+            raise RefusedError(Reason.MALFORMED, "not exactly one Host")
         if self._content_length > limits.body_bytes:
             raise RefusedError(Reason.BODY_TOO_LARGE, "request body too large")
-        if self._expects not in (b"", b"100-continue"):
-            raise RefusedError(Reason.MALFORMED, "unsupported expectation")
-        if self._hosts > 1:
-            raise RefusedError(Reason.MALFORMED, "more than one Host")
-        if version == "1.1":
-            if not self._hosts:
-                raise RefusedError(Reason.MALFORMED, "no Host")
-            return False
+        return awaits_continue
+
+    def _check_old_head(self, version: str) -> None:
+        """Refuse what only HTTP/1.1 has, and any other version."""
         if version != "1.0":
             raise RefusedError(Reason.MALFORMED, "unsupported HTTP version")
         if self._chunked:
             raise RefusedError(Reason.MALFORMED, "Transfer-Encoding in HTTP/1.0")
-        return True
 
     def _head_too_large(self, bound_bytes: int) -> bool:
         if self._fed_bytes + self._slice_bytes <= bound_bytes:
