@@ -119,7 +119,7 @@ class Governor:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """Tell it what happened; it says what to do. Deadlines that are due at `now` pass first."""
-        out: list[Command] = self.on_wakeup(now) if self._timers.next_at() <= now else []
+        out: list[Command] = self.on_wakeup(now) if self._timers.any_due(now) else []
         self._handlers[type(event)](event, now, out)
         return out
 
@@ -175,11 +175,27 @@ class Governor:
             self._reject(request, full, now, out)
         else:
             self._calls[request.request_id] = call
-            cost = call.prompt_tokens + call.output_tokens
-            call.waiting = call.pool.queue.push(call, call.flow, cost, request.body_bytes, call.due_at)
-            self._pump(call.pool, now, out)
-            if call.stage is Stage.WAITING:
-                self._arm(call)
+            if not self._send_at_once(call, now, out):
+                self._enqueue(call, now, out)
+
+    def _send_at_once(self, call: Call, now: float, out: list[Command]) -> bool:
+        """What most requests meet: nobody waits, and some replica has room."""
+        pool = call.pool
+        if pool.queue.requests or pool.retrying:
+            return False
+        member = self._choose(call, now)
+        if member is None:
+            return False
+        pool.queue.pass_by(call.flow, call.prompt_tokens + call.output_tokens)
+        self._dispatch(call, member, now, out)
+        return True
+
+    def _enqueue(self, call: Call, now: float, out: list[Command]) -> None:
+        cost = call.prompt_tokens + call.output_tokens
+        call.waiting = call.pool.queue.push(call, call.flow, cost, call.request.body_bytes, call.due_at)
+        self._pump(call.pool, now, out)
+        if call.stage is Stage.WAITING:
+            self._arm(call)
 
     def _make_room(self, call: Call, now: float, out: list[Command]) -> Refusal | None:
         """A place in the queue, displacing others where that is just; else why not, its charge voided."""
@@ -209,9 +225,12 @@ class Governor:
 
     def _pump(self, pool: Pool, now: float, out: list[Command]) -> None:
         """Send what may be sent: retries first, then the queue in its order, its head never overtaken."""
+        queue = pool.queue
+        if not (queue.requests or pool.retrying or pool.ladder.steps):
+            pool.drain.on_waiting(now, False)
+            return
         if pool.retrying:
             self._pump_retries(pool, now, out)
-        queue = pool.queue
         while (entry := queue.head()) is not None:
             call = entry.item
             assert isinstance(call, Call)
@@ -563,9 +582,7 @@ class Governor:
         member = self.members.get(event.replica)
         if member is None:
             return
-        member.replica.on_seen(now, event)
-        if event.context_tokens is not None:
-            member.pool.context_seen = event.context_tokens
+        member.pool.on_seen(member, event, now)
         self._pump(member.pool, now, out)
 
     def _probe(self, member: Member, now: float, out: list[Command]) -> None:

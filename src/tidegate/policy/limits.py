@@ -87,13 +87,15 @@ class Bucket:
         """Seconds until `cost` credits fit; 0 now, inf never."""
         if cost > self.burst:
             return inf
-        wait_s = max(self.full_at, now) - now + (cost - self.burst) / self.rate_per_s
+        missing_s = self.full_at - now
+        wait_s = (missing_s if missing_s > 0 else 0.0) + (cost - self.burst) / self.rate_per_s
         # A remainder below a nanosecond is rounding of our own arithmetic, not a debt.
         return wait_s if wait_s > 1e-9 else 0.0
 
     def take(self, now: float, cost: float) -> None:
         """Take `cost` credits whether they are there or not; what is not there becomes debt."""
-        self.full_at = max(self.full_at, now) + cost / self.rate_per_s
+        full_at = self.full_at
+        self.full_at = (full_at if full_at > now else now) + cost / self.rate_per_s
 
     def give_back(self, cost: float) -> None:
         """Return credits taken before. The bucket never holds more than its burst."""
@@ -101,7 +103,8 @@ class Bucket:
 
     def available(self, now: float) -> float:
         """Credits there now; negative is debt."""
-        return self.burst - max(self.full_at - now, 0.0) * self.rate_per_s
+        missing_s = self.full_at - now
+        return self.burst - missing_s * self.rate_per_s if missing_s > 0 else self.burst
 
 
 @dataclass(slots=True)
@@ -131,7 +134,8 @@ class Scope:
         """
         if self.settings.metering is Metering.HARD:
             return estimate.bound
-        return min(estimate.likely, self.tokens.burst) if self.tokens else estimate.likely
+        likely, tokens = estimate.likely, self.tokens
+        return tokens.burst if tokens is not None and likely > tokens.burst else likely
 
 
 def _bucket(per_minute: float | None, burst_s: float) -> Bucket | None:
@@ -260,16 +264,22 @@ def _never_fits(scope: Scope, cost: float) -> Denial:
 
 def quota(now: float, scopes: tuple[Scope, ...]) -> Quota | None:
     """What is left in the tightest request bucket and the tightest token bucket; None without limits."""
-    requests = _tightest(now, [scope.requests for scope in scopes if scope.requests])
-    tokens = _tightest(now, [scope.tokens for scope in scopes if scope.tokens])
+    requests = tokens = None
+    requests_left = tokens_left = inf
+    for scope in scopes:
+        if scope.requests is not None and (left := scope.requests.available(now)) < requests_left:
+            requests, requests_left = scope.requests, left
+        if scope.tokens is not None and (left := scope.tokens.available(now)) < tokens_left:
+            tokens, tokens_left = scope.tokens, left
     if requests is None and tokens is None:
         return None
-    return Quota(*(requests or (None, None, None)), *(tokens or (None, None, None)))
+    return Quota(*_shown(now, requests, requests_left), *_shown(now, tokens, tokens_left))
 
 
-def _tightest(now: float, buckets: list[Bucket]) -> tuple[int, int, float] | None:
-    if not buckets:
-        return None
-    bucket = buckets[0] if len(buckets) == 1 else min(buckets, key=lambda each: each.available(now))
-    remaining = max(0, int(bucket.available(now) + 1e-6))
-    return int(bucket.burst), remaining, max(bucket.full_at - now, 0.0)
+def _shown(
+    now: float, bucket: Bucket | None, left: float
+) -> tuple[int, int, float] | tuple[None, None, None]:
+    if bucket is None:
+        return None, None, None
+    wait_s = bucket.full_at - now
+    return int(bucket.burst), int(left + 1e-6) if left > 0 else 0, wait_s if wait_s > 0 else 0.0

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
-from tidegate.core.messages import ReplicaAdded
+from tidegate.core.messages import ReplicaAdded, ReplicaSeen
 from tidegate.policy.breakers import Breaker, BreakerState
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
@@ -33,7 +33,8 @@ class Member:
 
     def available(self, now: float) -> bool:
         """In the set: up, not drained, not paused, and its breaker lets it be tried."""
-        return self.replica.in_set(now) and self.breaker.admits(now)
+        breaker = self.breaker
+        return self.replica.in_set(now) and (breaker.state is BreakerState.CLOSED or breaker.admits(now))
 
     def back_at(self, now: float) -> float:
         """When it may be available again by itself; inf if only an event can do that."""
@@ -68,6 +69,7 @@ class Pool:
     context_seen: int | None = None
     wake_at: float = inf  # a timer is set for it
     _replicas: list[Replica] = field(default_factory=list)
+    _largest_kv: float = inf
 
     @classmethod
     def of(cls, name: str, settings: PoolSettings, classes: dict[str, ClassSettings]) -> Pool:
@@ -101,13 +103,24 @@ class Pool:
         replica = Replica(event.replica, gate, self.settings.health, event.weight, since=now)
         member = Member(self, replica, Breaker(self.settings.breaker))
         self.members[event.replica] = member
-        self._replicas = [each.replica for each in self.members.values()]
+        self._count()
         return member
 
     def remove(self, name: str) -> None:
         """A replica leaves; what still runs there keeps its hold until it ends."""
         self.members.pop(name).removed = True
+        self._count()
+
+    def on_seen(self, member: Member, event: ReplicaSeen, now: float) -> None:
+        """A scrape of one of them."""
+        member.replica.on_seen(now, event)
+        if event.context_tokens is not None:
+            self.context_seen = event.context_tokens
+        self._count()
+
+    def _count(self) -> None:
         self._replicas = [each.replica for each in self.members.values()]
+        self._largest_kv = max((each.kv_limit for each in self._replicas), default=inf)
 
     def may_open_breaker(self) -> bool:
         """Whether one more breaker may open: never more than the configured share, though always one."""
@@ -129,18 +142,18 @@ class Pool:
         """The replica for a request of that size, among those with room and not yet tried."""
         candidates = [
             member.replica
-            for member in self.members.values()
-            if member.replica.name not in tried
-            and member.available(now)
+            for name, member in self.members.items()
+            if member.available(now)
             and member.replica.has_room(now, kv_tokens, prefill_tokens)
+            and name not in tried
         ]
         if not candidates:
             return None
         return self.members[self.router.pick(candidates, self._replicas, affinity, rng).name]
 
-    def any_available(self, now: float, tried: Container[str] = ()) -> bool:
-        """Whether some replica that was not tried is in the set, with room or without."""
-        return any(name not in tried and member.available(now) for name, member in self.members.items())
+    def any_available(self, now: float) -> bool:
+        """Whether some replica is in the set, with room or without."""
+        return any(member.available(now) for member in self.members.values())
 
     def back_at(self, now: float) -> float:
         """The earliest instant at which some replica may be in the set; inf if only an event can do that."""
@@ -148,7 +161,7 @@ class Pool:
 
     def largest_kv(self) -> float:
         """KV tokens of its largest replica; inf where that is unknown."""
-        return max((member.replica.kv_limit for member in self.members.values()), default=inf)
+        return self._largest_kv
 
     # -- pressure ---------------------------------------------------------------------------------
 

@@ -160,6 +160,12 @@ class Queue:
             self._rank(flow)
         self._accrue(lane, cost)
 
+    def pass_by(self, flow: Flow, cost: float) -> None:
+        """Charge a request that is dispatched without having waited. Only while nothing waits."""
+        lane = flow.lane
+        lane.clock = max(lane.clock, flow.finish)
+        flow.finish = lane.clock + cost / flow.weight
+
     def correct(self, flow: Flow, more: float) -> None:
         """What a flow was charged for turned out to cost `more` tokens (negative: fewer)."""
         flow.finish = max(0.0, flow.finish + more / flow.weight)

@@ -76,8 +76,10 @@ class Replica:
     closed_until: float = -inf  # its own back-pressure: give it nothing new before
     busy_in_a_row: int = 0
 
-    kv_capacity: float = inf
+    concurrency_limit: float = DEFAULT_CONCURRENCY  # requests that it may hold at once, before slow start
+    kv_limit: float = inf  # KV tokens that it may hold at once
     slots: float = inf
+    kv_capacity: float = inf
     others: float = 0.0  # requests on it that are not ours, at the last scrape
     kv_others: float = 0.0
     seen_at: float = -inf
@@ -117,35 +119,26 @@ class Replica:
 
     # -- the gate ---------------------------------------------------------------------------------
 
-    @property
-    def concurrency_limit(self) -> float:
-        """Requests that it may hold at once, before slow start."""
-        if self.gate.max_concurrency is not None:
-            return self.gate.max_concurrency
-        return self.slots if self.slots < inf else DEFAULT_CONCURRENCY
+    def __post_init__(self) -> None:
+        self._set_limits()
 
-    @property
-    def kv_limit(self) -> float:
-        """KV tokens that it may hold at once."""
-        return self.gate.kv_tokens if self.gate.kv_tokens is not None else self.kv_capacity
-
-    def could_ever_fit(self, kv_tokens: float) -> bool:
-        """Whether a request of that size fits when nothing else is there."""
-        return kv_tokens <= self.kv_limit
+    def _set_limits(self) -> None:
+        """What is configured, else what the engine tells."""
+        gate, told = self.gate, self.slots if self.slots < inf else DEFAULT_CONCURRENCY
+        self.concurrency_limit = told if gate.max_concurrency is None else gate.max_concurrency
+        self.kv_limit = self.kv_capacity if gate.kv_tokens is None else gate.kv_tokens
 
     def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
         """Whether it may be given one more request now. An idle replica may always be given one."""
-        fresh = now < self.seen_at + self.health.stale_after_s
-        running = self.in_flight + (self.others if fresh else 0.0)
-        if running == 0:
+        running, kv_held = float(self.in_flight), self.kv_held
+        if self.others and now < self.seen_at + self.health.stale_after_s:
+            running, kv_held = running + self.others, kv_held + self.kv_others
+        if not running:
             return True
         limit = self.concurrency_limit
-        if self.health.slow_start_s > 0:
+        if self.health.slow_start_s:
             limit = max(1.0, limit * self._started(now))
-        if running >= limit:
-            return False
-        kv_held = self.kv_held + (self.kv_others if fresh else 0.0)
-        if kv_held + kv_tokens > self.kv_limit:
+        if running >= limit or kv_held + kv_tokens > self.kv_limit:
             return False
         cap = self.gate.max_prefill_tokens
         # Less than one token is what rounding has left behind, not a prompt.
@@ -194,6 +187,7 @@ class Replica:
             self.slots = seen.slots
         if seen.kv_capacity_tokens is not None:
             self.kv_capacity = seen.kv_capacity_tokens
+        self._set_limits()
         if seen.running is not None:
             ours = max(self.in_flight, seen.in_flight_before)
             sample = max(0.0, seen.running + (seen.waiting or 0) - ours)

@@ -8,7 +8,7 @@ one replica. Ties are broken by the dice, never by registration order.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
@@ -148,15 +148,17 @@ class Ring:
         points = [(_hash64(f"{name}#{i}"), name) for name in names for i in range(virtual_nodes)]
         return cls(names, tuple(sorted(points)))
 
-    def walk(self, key: int) -> Sequence[str]:
+    def walk(self, key: int) -> Iterator[str]:
         """Every name once, in the order in which the circle meets them from `key` on."""
         first = bisect_right(self.points, (key, ""))
-        met: dict[str, None] = {}
-        for _, name in self.points[first:] + self.points[:first]:
-            met[name] = None
-            if len(met) == len(self.names):
-                break
-        return list(met)
+        met: set[str] = set()
+        for index in range(first - len(self.points), first):  # from `first` on, around the end
+            name = self.points[index][1]
+            if name not in met:
+                met.add(name)
+                yield name
+                if len(met) == len(self.names):
+                    return
 
 
 def _hash64(text: str) -> int:

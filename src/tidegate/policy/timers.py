@@ -39,6 +39,10 @@ class Timers(Generic[T]):
             heapify(self._heap)
             self._dead = 0
 
+    def any_due(self, now: float) -> bool:
+        """Whether `pop_due` may have something. Cheap; the dead may make it say so in vain."""
+        return bool(self._heap) and self._heap[0][0] <= now
+
     def next_at(self) -> float:
         """When the earliest living item is due; inf when there is none."""
         heap = self._heap
