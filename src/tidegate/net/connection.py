@@ -43,7 +43,6 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_reading_paused",
         "_sent_bytes",
-        "_server",
         "_stall_at",
         "_taken_bytes",
         "_transport",
@@ -51,6 +50,7 @@ class Connection(asyncio.Protocol):
         "client",
         "deadline_at",
         "now",
+        "server",
         "watched",
     )
 
@@ -63,7 +63,7 @@ class Connection(asyncio.Protocol):
         """When the client must have done what is awaited of it."""
         self.watched = False
         """True while bytes wait for the client to take them."""
-        self._server = server
+        self.server = server
         self._reader = RequestReader(self, server.limits)
         self._active: Exchange | None = None
         self._advancing = False
@@ -83,12 +83,17 @@ class Connection(asyncio.Protocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
-        self.deadline_at = self.now() + self._server.limits.idle_timeout_s
-        self._server.joined(self)
+        self.deadline_at = self.now() + self.server.limits.idle_timeout_s
+        self.server.joined(self)
 
     def data_received(self, data: bytes) -> None:
-        self._reader.feed(data)
-        self._advance()
+        reader = self._reader
+        reader.feed(data)
+        queue = reader.queue
+        if self._active is None and len(queue) == 1 and queue[0].whole and not self._writing_paused:
+            self._serve(queue.popleft())
+        else:
+            self._advance()
 
     def eof_received(self) -> None:
         # A client that will send no more has given up on the answer: inference clients do not half-close.
@@ -97,7 +102,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._close_after_flush()
-        self._server.left(self)
+        self.server.left(self)
         self._lose()
         del self._reader, self._transport  # each holds the connection: a cycle, if they were kept
 
@@ -114,6 +119,22 @@ class Connection(asyncio.Protocol):
 
     # -- exchanges, in turn --------------------------------------------------------------------------
 
+    def _serve(self, exchange: Exchange) -> None:
+        """Hand over a request that came whole, with none before or behind it.
+
+        This is the usual case: what `_advance` would do, in one go.
+        """
+        self._active = exchange
+        self.deadline_at = inf
+        exchange.handed = True
+        handler = self.server.handler
+        try:
+            handler.on_head(exchange)
+            if self._active is exchange and not exchange.started:
+                handler.on_request(exchange)
+        except Exception as error:
+            self._failed(exchange, error)
+
     def _advance(self) -> None:
         """Take the active exchange as far as it goes, then the next one."""
         if self._advancing:
@@ -127,7 +148,7 @@ class Connection(asyncio.Protocol):
             self._pause_reading(not self._reading_paused)
         if reader.phase is HEAD and self._active is None and not self._head_awaited:
             self._head_awaited = True
-            self.deadline_at = self.now() + self._server.limits.head_timeout_s
+            self.deadline_at = self.now() + self.server.limits.head_timeout_s
 
     def _step(self) -> bool:
         """Do the next thing that can be done; False if there is none."""
@@ -149,7 +170,7 @@ class Connection(asyncio.Protocol):
             exchange.handed = True
             self.deadline_at = inf
             if not exchange.started:
-                self._call(self._server.handler.on_request, exchange)
+                self._call(self.server.handler.on_request, exchange)
             return True
         return not exchange.whole and self._reader.read_on()
 
@@ -157,10 +178,10 @@ class Connection(asyncio.Protocol):
         """Show the head to the handler, and have the body sent if it still wants it."""
         exchange.paused = self._writing_paused
         self.deadline_at = inf
-        self._call(self._server.handler.on_head, exchange)
+        self._call(self.server.handler.on_head, exchange)
         if exchange.whole or exchange.started or exchange.gone:
             return
-        self.deadline_at = self.now() + self._server.limits.body_timeout_s
+        self.deadline_at = self.now() + self.server.limits.body_timeout_s
         if exchange.awaits_continue:
             self.send(_CONTINUE)
 
@@ -172,22 +193,25 @@ class Connection(asyncio.Protocol):
         if begun:
             self.break_off(reset=True)
             return
-        status, headers, body = self._server.handler.refusal(*refusal)
+        status, headers, body = self.server.handler.refusal(*refusal)
         exchange.gone = False
         exchange.respond(status, headers, body)
         exchange.gone = True  # whatever the handler still says is said to nobody
 
     def _call(self, method: Callable[[Exchange], None], exchange: Exchange) -> None:
-        """Call a handler; what it raises costs this exchange, never the connection's bookkeeping."""
         try:
             method(exchange)
         except Exception as error:
-            self._server.report(error, "a handler failed")
-            if exchange.started:
-                exchange.abort()
-            else:
-                exchange.keep_alive = False
-                exchange.respond(500, [], b"")
+            self._failed(exchange, error)
+
+    def _failed(self, exchange: Exchange, error: Exception) -> None:
+        """What a handler raises costs its exchange, never the connection's bookkeeping."""
+        self.server.report(error, "a handler failed")
+        if exchange.started:
+            exchange.abort()
+        else:
+            exchange.keep_alive = False
+            exchange.respond(500, [], b"")
 
     def _pause_reading(self, pause: bool) -> None:
         self._reading_paused = pause
@@ -200,11 +224,6 @@ class Connection(asyncio.Protocol):
 
     # -- what an exchange asks for --------------------------------------------------------------------
 
-    @property
-    def draining(self) -> bool:
-        """True if no further request is wanted here."""
-        return self._server.draining
-
     def send(self, data: bytes) -> None:
         """Write, in one go."""
         self._sent_bytes += len(data)
@@ -214,10 +233,12 @@ class Connection(asyncio.Protocol):
         """The active exchange has been answered."""
         exchange = self._active
         self._active = None
-        if keep_alive and not self._server.draining:
+        if keep_alive and not self.server.draining:
             self._head_awaited = False
-            self.deadline_at = self.now() + self._server.limits.idle_timeout_s
-            self._advance()
+            self.deadline_at = self.now() + self.server.limits.idle_timeout_s
+            reader = self._reader
+            if reader.queue or reader.unparsed or reader.phase is not IDLE:
+                self._advance()
         else:
             self._linger(more_comes=exchange is not None and not exchange.whole)
 
@@ -250,7 +271,7 @@ class Connection(asyncio.Protocol):
         taken_bytes = self._sent_bytes - self._transport.get_write_buffer_size()
         if taken_bytes != self._taken_bytes:
             self._taken_bytes = taken_bytes
-            self._stall_at = now + self._server.limits.write_timeout_s
+            self._stall_at = now + self.server.limits.write_timeout_s
         elif now >= self._stall_at:
             self.abort()
 
@@ -264,7 +285,7 @@ class Connection(asyncio.Protocol):
         """The server was closed while the connection came to be; the loop may not tell of its end."""
         self._closing = True
         self._reader.stop()
-        self._server.left(self)
+        self.server.left(self)
 
     def abort(self) -> None:
         """Close at once; an exchange under way is told."""
@@ -293,7 +314,7 @@ class Connection(asyncio.Protocol):
     def _watch(self) -> None:
         if not self.watched:
             self.watched = True
-            self._stall_at = self.now() + self._server.limits.write_timeout_s
+            self._stall_at = self.now() + self.server.limits.write_timeout_s
 
     def _lose(self) -> None:
         exchange = self._active
@@ -307,7 +328,7 @@ class Connection(asyncio.Protocol):
             try:
                 callback()
             except Exception as error:
-                self._server.report(error, "on_gone failed")
+                self.server.report(error, "on_gone failed")
 
     def _tell_paused(self, paused: bool) -> None:
         exchange = self._active
@@ -318,4 +339,4 @@ class Connection(asyncio.Protocol):
             try:
                 exchange.on_paused(paused)
             except Exception as error:
-                self._server.report(error, "on_paused failed")
+                self.server.report(error, "on_paused failed")

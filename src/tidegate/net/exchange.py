@@ -26,6 +26,7 @@ class Exchange:
     __slots__ = (
         "_chunked",
         "_connection",
+        "_flowing",
         "_held",
         "_left_bytes",
         "_old",
@@ -34,6 +35,7 @@ class Exchange:
         "awaits_continue",
         "body",
         "client",
+        "context",
         "ended",
         "gone",
         "handed",
@@ -68,6 +70,8 @@ class Exchange:
         self.arrived_at = arrived_at
         self.client = connection.client
         self.body = b""
+        self.context: object = None
+        """The handler's own: what it keeps from `on_head` to `on_request`, for one."""
         self.started = False
         self.ended = False
         self.gone = False
@@ -86,6 +90,7 @@ class Exchange:
         self._old = old  # HTTP/1.0: no chunks, and a connection kept alive only if so said
         self._held = b""  # the head, until there is something to send with it
         self._chunked = False
+        self._flowing = False  # chunks follow a head that has been sent
         self._left_bytes: int | None = None  # of the announced length
         self._silent = False  # HEAD, 204, 304: body bytes are dropped
 
@@ -96,29 +101,39 @@ class Exchange:
                 return value
         return None
 
-    def respond(self, status: int, headers: Headers, body: bytes) -> None:
-        """Send the whole answer in one write."""
+    def respond(self, status: int, headers: Headers, body: bytes, lines: bytes = b"") -> None:
+        """Send the whole answer in one write.
+
+        `lines` are further header lines as they are sent, CR LF at the end of each: for what a handler
+        says in every answer. They are trusted to be clean and to say nothing of framing.
+        """
         if self._begins():
-            head = response_head(status, headers, self._framing(status, len(body)))
+            head = response_head(status, headers, lines + self._framing(status, len(body)))
             self.started = True
             self._connection.send(head if self._silent else head + body)
             self._finish()
 
-    def start(self, status: int, headers: Headers, length: int | None = None) -> None:
-        """Begin an answer of `length` body bytes, or unknown. The head leaves with the first write."""
+    def start(self, status: int, headers: Headers, length: int | None = None, lines: bytes = b"") -> None:
+        """Begin an answer of `length` body bytes, or unknown. The head leaves with the first write.
+
+        `lines` as of `respond`.
+        """
         if self._begins():
-            self._held = response_head(status, headers, self._framing(status, length))
+            self._held = response_head(status, headers, lines + self._framing(status, length))
             self.started = True
             if not self._silent:
                 self._left_bytes = length
 
     def write(self, data: bytes) -> None:
         """Send a part of the body; with no data, only the head."""
-        if self._writes():
+        if self._flowing and data:  # the usual case, once for each token
+            self._connection.send(b"%x\r\n%b\r\n" % (len(data), data))
+        elif self._writes():
             data = self._framed(data)
             if self._held:
                 data = self._held + data
                 self._held = b""
+                self._flowing = self._chunked
             if data:
                 self._connection.send(data)
 
@@ -163,7 +178,7 @@ class Exchange:
         """The lines that say where the body ends and what becomes of the connection."""
         bodiless = status in _BODILESS
         self._silent = bodiless or self.method == "HEAD"
-        self.keep_alive = self.keep_alive and self.whole and not self._connection.draining
+        self.keep_alive = self.keep_alive and self.whole and not self._connection.server.draining
         if length is not None:
             framing = b"" if bodiless else b"content-length: %d\r\n" % length
         elif self._old:
@@ -197,6 +212,7 @@ class Exchange:
         """Nothing may be said any more; drop what would keep the handler's objects alive."""
         self.started = True
         self.ended = True
+        self._flowing = False
         self.on_gone = None
         self.on_paused = None
 
@@ -207,6 +223,7 @@ class Exchange:
         if self.ended or self.gone:
             return None
         self.gone = True
+        self._flowing = False
         callback = self.on_gone
         self.on_gone = None
         self.on_paused = None

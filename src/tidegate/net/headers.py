@@ -71,23 +71,22 @@ def _status_line(status: int) -> bytes:
         phrase = HTTPStatus(status).phrase
     except ValueError:
         phrase = ""
-    return b"HTTP/1.1 %d %b\r\n" % (status, phrase.encode("ascii"))
+    return b"HTTP/1.1 %d %b" % (status, phrase.encode("ascii"))
 
 
 _STATUS_LINES = {status.value: _status_line(status.value) for status in HTTPStatus}
 
 
-def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], framing: bytes) -> bytes:
-    """A complete response head: status line, `headers` without the server's own fields, then `framing`.
+def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: bytes) -> bytes:
+    """A complete response head: status line, `headers` without the server's own fields, then `rest`.
 
-    `framing` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
+    `rest` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
     """
     lines = [_STATUS_LINES.get(status) or _status_line(status)]
-    for name, value in headers:
-        if name.lower() not in OWN:
-            lines.append(b"%b: %b\r\n" % (name, value))
-    head = b"".join(lines)
+    lines += [b": ".join(header) for header in headers if header[0].lower() not in OWN]
+    head = b"\r\n".join(lines)
     # One look at the whole is cheaper than one at each value, and misses nothing.
-    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines) or b"\0" in head:
+    line_ends = len(lines) - 1
+    if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or b"\0" in head:
         raise CallerError("a response header carries CR, LF or NUL")
-    return head + framing
+    return b"%b\r\n%b" % (head, rest)
