@@ -166,11 +166,15 @@ CHAT_NEIGHBOURS = st.one_of(
     st.builds(chat_delta, role=st.just("assistant"), content=st.just("")).map(event),
     st.sampled_from([b": ping\n\n", DONE, b"\n", b"data: {", event(chat_chunk([], usage=USAGE))]),
 )
+ODDITIES = [b": ping\n\n", b"\r\n", b": pi", b"event: content_block_delta\ndata: {"]
 MESSAGE_NEIGHBOURS = st.sampled_from(
-    each_event(anthropic_messages()) + each_event(names(anthropic_messages())) + [b": ping\n\n", b"\r\n"]
+    each_event(anthropic_messages()) + each_event(names(anthropic_messages())) + ODDITIES
 )
 RESPONSE_NEIGHBOURS = st.sampled_from(
-    each_event(openai_responses()) + each_event(names(openai_responses())) + [b": ping\n\n", b"\r\n"]
+    each_event(openai_responses())
+    + each_event(names(openai_responses()))
+    + each_event(openai_responses().replace(b"}\n\n", b"}\r\n\r\n"))
+    + ODDITIES
 )
 
 
@@ -313,6 +317,17 @@ def test_several_tokens_in_a_chunk_are_seen_in_its_bytes() -> None:
     assert relay.output_tokens == 400
 
 
+def test_only_text_is_content_in_responses_too() -> None:
+    """Log-probabilities in a delta do not look like tokens."""
+    relay = Relay(RESPONSES, withhold_usage=False)
+    kind = "response.output_text.delta"
+    delta = {"type": kind, "delta": "tide", "sequence_number": 5}
+    for size in range(1, 11):
+        relay.feed(event(delta | {"logprobs": [{"token": "tide", "logprob": -0.5}] * size}, kind))
+
+    assert relay.output_tokens == 10
+
+
 @pytest.mark.parametrize(
     "words",
     [["tide"] * 10, ["潮"] * 10, ["\x07"] * 10, ["tide", "潮潮"] * 5],
@@ -380,6 +395,27 @@ def test_the_last_blank_line_may_be_missing(sample: Sample, lost: int) -> None:
     assert relay.end().complete
 
 
+def test_choices_that_end_alike_have_all_ended() -> None:
+    """A finish that comes with text is seen for each choice, even if its bytes were seen before."""
+    relay = Relay(CHAT, withhold_usage=True, choices=2)
+    for finish in (None, "length"):
+        for index in (0, 1):
+            relay.feed(event(chat_delta(index, finish, content="tide")))
+
+    assert relay.end() == (DONE, True)
+
+
+def test_a_message_stays_ended() -> None:
+    """Usage that comes after the reason does not open a message again."""
+    relay = Relay(MESSAGES, withhold_usage=False)
+    later = event({"type": "message_delta", "delta": {}, "usage": {"output_tokens": 12}}, "message_delta")
+    relay.feed(b"".join(each_event(anthropic_messages())[:-1]) + later)
+
+    assert relay.end().complete
+    assert relay.usage is not None
+    assert relay.usage.output_tokens == 12
+
+
 def test_an_answer_without_a_token_is_held_to_its_end() -> None:
     """A model may say nothing; the client gets all of it once it is certain that no retry is needed."""
     stream = event(chat_delta(role="assistant")) + event(chat_delta(finish="stop")) + DONE
@@ -440,6 +476,18 @@ def test_truncated_messages_close_their_open_block() -> None:
     kinds = [(said["type"], said.get("index")) for said in payloads(relay.truncate())]
 
     assert kinds == [("content_block_stop", 0), ("message_delta", None), ("message_stop", None)]
+
+
+def test_truncated_messages_stop_only_what_is_open() -> None:
+    """Blocks that the engine has stopped are not stopped again."""
+    events = each_event(anthropic_messages())
+    started = next(at for at, one in enumerate(events) if b'"content_block_start","index":1' in one)
+    relay = Relay(MESSAGES, withhold_usage=False)
+    relay.feed(b"".join(events[: started + 3]))
+
+    kinds = [(said["type"], said.get("index")) for said in payloads(relay.truncate())]
+
+    assert kinds == [("content_block_stop", 1), ("message_delta", None), ("message_stop", None)]
 
 
 def test_truncated_response_is_incomplete_and_numbered_on() -> None:

@@ -43,6 +43,9 @@ def template() -> Template:
         (event(chat_delta(reasoning="x")), None),
         (event(chat_delta(content="x", refusal="y")), (1, len('x","refusal":"y'))),
         (FIRST + event(chat_chunk([], usage=USAGE)) + FIRST, None),
+        (event(chat_delta(content="x") | {"usage": USAGE}) + FIRST, None),
+        (event(chat_delta(content="x", finish="stop")) + FIRST, None),
+        (FIRST + event(chat_delta(content="x") | {"error": {"code": 500}}) + FIRST, None),
         (FIRST.replace(b"first", b"\\u6f6e"), None),
     ],
 )
@@ -91,7 +94,7 @@ def test_another_ending_replaces_what_was_known() -> None:
         event(chat_delta(reasoning="x")),
         event(chat_delta(content="x") | {"content": "y"}),
         FIRST.replace(b"\n", b"\r\n"),
-        FIRST[:-1],
+        b"event: x\r\n" + FIRST,
     ],
 )
 def test_what_is_not_clear_is_not_learned(odd: bytes) -> None:

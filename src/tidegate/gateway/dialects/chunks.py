@@ -87,7 +87,7 @@ class Chunks:
         produced = [made for choice in choices if (made := _produced(choice)) is not None]
         if not produced:
             return Look(usage=usage)
-        if len(choices) == 1 and usage is None and not ended:
+        if not ended:  # or the end of another choice, written alike, would go unseen
             self._template.learn(event, produced[0].member)
         return Look(content_bytes=sum(made.bytes for made in produced), usage=usage)
 

@@ -45,7 +45,7 @@ class Responses:
 
     def plain(self, data: bytes) -> tuple[int, int] | None:
         """Deltas of the type last looked at. Their numbers differ, so that no template fits."""
-        if not self._kind or not data.startswith(self._kind) or not data.endswith(b"\n\n"):
+        if not data.startswith(self._kind) or not data.endswith(b"\n\n"):
             return None
         events = data.count(b"\n\n")
         if data.count(b"\n\n" + self._kind) != events - 1 or b"\r" in data:

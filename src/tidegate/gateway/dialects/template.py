@@ -49,10 +49,9 @@ class Template:
         name = b'"%b":' % member.encode()
         at = event.find(name) + len(name)
         text = _STRING.match(event, at)
-        if text is None or event.count(name) != 1 or b"\r" in event or not event.endswith(b"\n\n"):
+        if text is None or event.count(name) != 1:
             return
-        prefix, suffix = event[: event.index(b'"', at) + 1], event[text.end() - 1 :]
-        kept = self._prefixes if suffix == self._suffix else ()
-        if prefix not in kept:
-            self._prefixes = (prefix, *kept[: _KEPT - 1])
-        self._suffix = suffix
+        prefix = event[: event.index(b'"', at) + 1]
+        if prefix not in self._prefixes:
+            self._prefixes = (prefix, *self._prefixes[: _KEPT - 1])
+        self._suffix = event[text.end() - 1 :]
