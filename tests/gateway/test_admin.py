@@ -280,7 +280,7 @@ FAMILIES = {
     "tidegate_requests": {"pool", "class", "tenant", "status"},
     "tidegate_refusals": {"reason", "pool", "tenant"},
     "tidegate_tokens": {"pool", "class", "tenant", "type"},
-    "tidegate_retries": {"pool"},
+    "tidegate_retries": {"pool", "class", "tenant"},
     "tidegate_budget_requests": {"pool", "class", "outcome"},
     "tidegate_queue_requests": {"pool", "class"},
     "tidegate_queue_tokens": {"pool", "class"},

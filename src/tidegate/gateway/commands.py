@@ -98,7 +98,8 @@ async def _serve(settings: Config) -> int:
     try:
         await service.start()
     except OSError as error:
-        log.error("cannot listen: %s", error)
+        log.error("%s", error)
+        await service.stop(0.0)
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, _on_signal, stop)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+import socket
 from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
@@ -103,7 +104,11 @@ class Service:
                     kv_capacity_tokens=gate.kv_tokens if gate else None,
                 )
             )
-        await self.server.listen(self.config.listen.host, self.config.listen.port)
+        address = self.config.listen
+        try:
+            await self.server.listen(address.host, address.port)
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
         if self.config.admin is not None:
             await self._start_admin()  # last: readiness is asked here, and must not be early
 
@@ -135,8 +140,6 @@ class Service:
         address = self.config.admin.listen
         settings = uvicorn.Config(
             admin_app(self),
-            host=address.host,
-            port=address.port,
             log_config=None,
             access_log=False,
             lifespan="off",
@@ -146,14 +149,16 @@ class Service:
             timeout_keep_alive=5,
             limit_concurrency=256,
         )
+        try:  # not by uvicorn, which ends the process if it cannot have the address
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            listening = socket.create_server((address.host, address.port), family=family)
+        except OSError as error:
+            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+        self.admin_port = listening.getsockname()[1]
         self._admin = AdminServer(settings)
-        self._admin_task = asyncio.create_task(self._admin.serve())
-        while not self._admin.started:
-            if self._admin_task.done():
-                await self._admin_task
-                raise OSError(f"the admin listener cannot have {address}")
+        self._admin_task = asyncio.create_task(self._admin.serve([listening]))
+        while not self._admin.started:  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.005)
-        self.admin_port = self._admin.servers[0].sockets[0].getsockname()[1]
 
     def not_ready(self) -> str | None:
         """Why no traffic should come here; None when it may."""
