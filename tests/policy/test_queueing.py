@@ -303,6 +303,49 @@ def test_nobody_is_displaced_in_vain() -> None:
     assert displaced(waiting.flow(0, "b", 1.0), waiting, 40) == [2]
 
 
+def plain_search(left: list[Waiting], at_most: int, share: float, missing: float) -> list[Waiting]:
+    """Victims of one class, found by looking at everybody anew for each."""
+    victims: list[Waiting] = []
+    while missing > 0 and len(victims) < at_most and left:
+        held: dict[str, float] = {}
+        for entry in left:
+            held[entry.flow.tenant] = held.get(entry.flow.tenant, 0.0) + entry.cost / entry.flow.weight
+        most = max(held, key=held.__getitem__)
+        newest = max((each for each in left if each.flow.tenant == most), key=lambda each: each.seq)
+        if held[most] - newest.cost / newest.flow.weight < share:
+            break
+        victims.append(newest)
+        left.remove(newest)
+        missing -= newest.cost
+    return victims
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60))
+def test_displacement_is_what_a_plain_search_finds(seed: int, churn: int) -> None:
+    """After any coming and going the victims are the same, though only the largest are looked at."""
+    rng = Random(seed)
+    bounds = QueueSettings(max_tokens=1_000)
+    waiting = queue(bounds, high=ClassSettings(), low=ClassSettings(guaranteed_places=2))
+    here: list[Waiting] = []
+    for _ in range(20 + churn):
+        tenant = rng.randrange(5)
+        flow = waiting.flow(rng.randrange(2), f"t{tenant}", 1.0 + tenant)
+        here.append(waiting.push(None, flow, rng.uniform(1, 100), 0, inf))
+        if rng.random() < churn / 60:
+            gone = here.pop(rng.randrange(len(here)))
+            (waiting.remove if rng.random() < 0.5 else waiting.take)(gone)
+    newcomer, cost = waiting.flow(0, "new", 1.0), rng.uniform(1, 200)
+
+    high, low = ([each for each in here if each.flow.lane.rank == rank] for rank in (0, 1))
+    missing = sum(each.cost for each in here) + cost - 1_000
+    victims = plain_search(low, len(low) - 2, -inf, missing)
+    victims += plain_search(high, len(high), cost, missing - sum(each.cost for each in victims))
+    enough = sum(each.cost for each in victims) >= missing
+    assert waiting.make_room(newcomer, cost, 0) == (victims if enough else None)
+    assert waiting.requests == len(here), "asking removes nobody"
+    waiting.check()
+
+
 @given(st.lists(st.floats(0.1, 1e3), min_size=2, max_size=30), st.floats(0.3, 7.0))
 def test_rounding_protects_nobody(costs: list[float], weight: float) -> None:
     """All of a lower class can be displaced, whatever its sums of costs have lost in rounding."""

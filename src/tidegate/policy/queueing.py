@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 import msgspec
@@ -69,6 +69,11 @@ class Flow:
     tokens: float = 0.0
     start: float = inf  # virtual start of its head while it has one
 
+    @property
+    def held(self) -> float:
+        """Tokens that wait, per weight."""
+        return self.tokens / self.weight
+
     def debt(self) -> float:
         """Tokens that its class has yet to send before it is level with the class again."""
         return max(0.0, self.finish - self.lane.clock) * self.lane.weight
@@ -89,6 +94,7 @@ class Lane:
     settings: ClassSettings
     flows: dict[str, Flow] = field(default_factory=dict)
     backlog: list[tuple[float, int, Flow]] = field(default_factory=list)  # by start; may hold the outdated
+    holders: list[tuple[float, int, Flow]] = field(default_factory=list)  # most held first; the same
     requests: int = 0
     tokens: float = 0.0
     weight: float = 0.0  # of the flows that wait
@@ -102,6 +108,13 @@ class Lane:
             if flow.entries and flow.start == start:
                 return flow
             heappop(self.backlog)
+
+    def rank_holder(self, flow: Flow) -> None:
+        """What a flow holds has changed, and it still holds something."""
+        heappush(self.holders, (-flow.held, flow.head().seq, flow))
+        if len(self.holders) > 64 and len(self.holders) > 4 * len(self.flows):
+            self.holders = [triple for triple in self.holders if triple[2].held == -triple[0]]
+            heapify(self.holders)
 
 
 @dataclass(slots=True)
@@ -223,30 +236,12 @@ class Queue:
         loses its newest, while it stays above what the newcomer's tenant would hold. Nothing is
         removed here: the caller does that once it has decided.
         """
-        victims: list[Waiting] = []
-        freed = _Freed()
-        for entry in self._displaceable(newcomer, cost):
-            if self._fits_after(freed, cost, body_bytes):
-                break
-            victims.append(entry)
-            freed.add(entry)
-        return victims if self._fits_after(freed, cost, body_bytes) else None
-
-    def _displaceable(self, newcomer: Flow, cost: float) -> Iterator[Waiting]:
-        own = newcomer.lane
+        own, room = newcomer.lane, _Room(self, cost, body_bytes)
         for lane in reversed(self.lanes[own.rank + 1 :]):
             if not lane.settings.protected:
-                yield from _newest_of_the_largest(lane, lane.requests - lane.settings.guaranteed_places, -inf)
-        share = (newcomer.tokens + cost) / newcomer.weight
-        yield from _newest_of_the_largest(own, own.requests, share)
-
-    def _fits_after(self, freed: _Freed, cost: float, body_bytes: int) -> bool:
-        settings = self.settings
-        return (
-            self.requests - freed.requests < settings.max_requests
-            and self.tokens - freed.tokens + cost <= settings.max_tokens
-            and self.body_bytes - freed.body_bytes + body_bytes <= settings.max_bytes
-        )
+                room.displace(lane, lane.requests - lane.settings.guaranteed_places, -inf)
+        room.displace(own, own.requests, (newcomer.tokens + cost) / newcomer.weight)
+        return room.victims if room.is_enough() else None
 
     # -- bookkeeping ------------------------------------------------------------------------------
 
@@ -261,6 +256,7 @@ class Queue:
             lane.weight += flow.weight
             self._rank(flow)
         flow.tokens += entry.cost
+        lane.rank_holder(flow)
         lane.requests += 1
         lane.tokens += entry.cost
         self.requests += 1
@@ -279,6 +275,7 @@ class Queue:
             lane.weight -= flow.weight
         else:
             flow.tokens -= entry.cost
+            lane.rank_holder(flow)
         lane.requests -= 1
         lane.tokens = lane.tokens - entry.cost if lane.requests else 0.0
         if not lane.requests:
@@ -316,40 +313,52 @@ class Queue:
             assert all(flow.start >= 0 for flow in waiting)
             if waiting:
                 assert lane.next_flow().start == min(flow.start for flow in waiting)
+            assert {(flow.held, flow.tenant) for flow in waiting} <= {
+                (-held, flow.tenant) for held, _, flow in lane.holders
+            }
 
 
 @dataclass(slots=True)
-class _Freed:
-    requests: int = 0
-    tokens: float = 0.0
-    body_bytes: int = 0
+class _Room:
+    """What a newcomer needs, and who would have to leave for it."""
 
-    def add(self, entry: Waiting) -> None:
-        self.requests += 1
-        self.tokens += entry.cost
-        self.body_bytes += entry.body_bytes
+    queue: Queue
+    cost: float
+    body_bytes: int
+    victims: list[Waiting] = field(default_factory=list)
+    _tokens: float = 0.0
+    _bytes: int = 0
 
+    def is_enough(self) -> bool:
+        """Whether the newcomer fits once the victims have left."""
+        queue, bounds = self.queue, self.queue.settings
+        return (
+            queue.requests - len(self.victims) < bounds.max_requests
+            and queue.tokens - self._tokens + self.cost <= bounds.max_tokens
+            and queue.body_bytes - self._bytes + self.body_bytes <= bounds.max_bytes
+        )
 
-def _newest_of_the_largest(lane: Lane, at_most: int, share: float) -> Iterator[Waiting]:
-    """Entries of a lane, each the newest of whichever flow holds most tokens per weight at that moment.
+    def displace(self, lane: Lane, at_most: int, share: float) -> None:
+        """While it is not enough: the newest of whichever flow of a lane holds most at that moment.
 
-    Ends after `at_most`, or when the largest flow without its newest would fall below `share`.
-    """
-    heap = [
-        (-flow.tokens / flow.weight, seq, flow)
-        for seq, flow in enumerate(lane.flows.values())
-        if flow.entries
-    ]
-    heapify(heap)
-    newest = {flow.tenant: reversed(flow.entries.values()) for _, _, flow in heap}
-    while heap and at_most > 0:
-        held, seq, flow = heappop(heap)
-        entry = next(newest[flow.tenant], None)
-        if entry is None:
-            continue
-        left = -held - entry.cost / flow.weight
-        if left < share:
-            return
-        yield entry
-        at_most -= 1
-        heappush(heap, (-left, seq, flow))
+        Ends after `at_most`, or when the largest flow without its newest would fall below `share`.
+        """
+        heap, left, newest = lane.holders, dict[Flow, float](), dict[Flow, Iterator[Waiting]]()
+        while heap and at_most > 0 and not self.is_enough():
+            held, seq, flow = heap[0]
+            outdated = -held != left.get(flow, flow.held)
+            entry = None if outdated else next(newest.setdefault(flow, reversed(flow.entries.values())), None)
+            if entry is None:
+                heappop(heap)
+                continue
+            rest = -held - entry.cost / flow.weight
+            if rest < share:
+                break
+            left[flow] = rest
+            heapreplace(heap, (-rest, seq, flow))
+            self.victims.append(entry)
+            self._tokens += entry.cost
+            self._bytes += entry.body_bytes
+            at_most -= 1
+        for flow in left:  # nobody has left yet
+            lane.rank_holder(flow)
