@@ -44,6 +44,7 @@ class Call:
         "deadline_at",
         "dialling",
         "head",
+        "patience_s",
         "replayable",
         "reusable",
         "sink",
@@ -57,13 +58,14 @@ class Call:
         self._client = client
         self._ended = False
         self._paused = False
-        self._within_s: float | None = None
+        self._within_s = inf
         self._connection: UpstreamConnection | None = None
         # The connection's and the pool's own:
         self.head = head
         self.body = body
         self.sink = sink
         self.replayable = False
+        self.patience_s = inf  # how long it may be silent from each read on
         self.deadline_at = inf
         self.dialling: asyncio.Task[None] | None = None
 
@@ -75,7 +77,7 @@ class Call:
         """Read no more for now; the engine's writes will stall. The stall deadline does not run."""
         if not self._paused and not self._ended:
             self._paused = True
-            self.deadline_at = inf
+            self.patience_s = self.deadline_at = inf
             if self._connection is not None:
                 self._connection.pause()
 
@@ -83,22 +85,18 @@ class Call:
         """Read on."""
         if self._paused and not self._ended:
             self._paused = False
-            self.heard()
+            self.expect_within(self._within_s)
             if self._connection is not None:
                 self._connection.resume()
 
     def expect_within(self, seconds: float | None) -> None:
         """Fail with STALLED unless a byte comes within `seconds`, now and after each read; None: never."""
-        self._within_s = seconds
-        self.deadline_at = inf
-        self.heard()
+        self._within_s = inf if seconds is None else seconds
+        if not self._paused and not self._ended:
+            self.patience_s = self._within_s
+            self.deadline_at = self._client.now() + self.patience_s
 
     # -- told by the connection ----------------------------------------------------------------------
-
-    def heard(self) -> None:
-        """A byte has come: the stall deadline begins anew."""
-        if self._within_s is not None and not self._paused:
-            self.deadline_at = self._client.now() + self._within_s
 
     def attach(self, connection: UpstreamConnection) -> bool:
         """Ride on this connection; False if the call has ended meanwhile."""
@@ -136,7 +134,7 @@ class Call:
         self._ended = True
         self.deadline_at = inf
         del self.sink  # which usually holds the call: a cycle, if it were kept
-        self._client.ended(self)
+        self._client.calls.discard(self)
         connection = self._connection
         self._connection = None
         if connection is not None:

@@ -8,7 +8,7 @@ engine may close it at the very moment of sending. Nothing else is ever sent twi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ssl import SSLContext
 
 import msgspec
@@ -64,18 +64,18 @@ class Client:
         self.limits = limits
         self._ssl = ssl
         self._server_hostname = server_hostname if ssl is None or server_hostname else host
-        self._calls: set[Call] = set()
+        self.calls: set[Call] = set()
+        """Those under way; a call takes itself out."""
         self._idle: list[UpstreamConnection] = []  # the most recently used last
         self._open: set[UpstreamConnection] = set()
         self._dialling: set[asyncio.Task[None]] = set()
         self._left = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def active(self) -> int:
         """Calls under way, those that still wait for a connection included."""
-        return len(self._calls)
+        return len(self.calls)
 
     @property
     def idle(self) -> int:
@@ -85,15 +85,18 @@ class Client:
     def send(self, head: bytes, body: bytes, sink: ResponseSink) -> Call:
         """Send a request; `head` is complete, with its blank line. The sink is told everything else."""
         call = Call(self, head, body, sink)
-        self._calls.add(call)
+        self.calls.add(call)
         if self._timer is None:
-            self._timer = self._running_loop().call_later(SWEEP_S, self._sweep)
-        connection = self._take_idle()
-        if connection is None:
-            self.dial(call)
-        else:
-            call.replayable = True
-            connection.carry(call)
+            self._start()
+        idle = self._idle
+        while idle:
+            connection = idle.pop()
+            if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
+                call.replayable = True
+                connection.carry(call)
+                return call
+            connection.drop()
+        self.dial(call)
         return call
 
     async def request(
@@ -117,7 +120,7 @@ class Client:
 
     async def close(self) -> None:
         """Fail what is under way and close every connection."""
-        for call in tuple(self._calls):
+        for call in tuple(self.calls):
             call.fail(FailureKind.RESET, "the client was closed")
         for task in tuple(self._dialling):
             task.cancel()
@@ -143,13 +146,9 @@ class Client:
 
     # -- connections ---------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        """The loop's clock."""
-        return self._running_loop().time()
-
     def dial(self, call: Call) -> None:
         """Carry a call over a new connection."""
-        task = self._running_loop().create_task(self._connect(call))
+        task = self._loop.create_task(self._connect(call))
         call.dialling = task
         self._dialling.add(task)
         task.add_done_callback(self._dialling.discard)
@@ -159,7 +158,7 @@ class Client:
         failure = ""
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
-                await self._running_loop().create_connection(
+                await self._loop.create_connection(
                     lambda: connection,
                     self.host,
                     self.port,
@@ -181,14 +180,6 @@ class Client:
             call.fail(FailureKind.CONNECT, failure)
         else:
             connection.carry(call)
-
-    def _take_idle(self) -> UpstreamConnection | None:
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
-                return connection
-            connection.drop()
-        return None
 
     def joined(self, connection: UpstreamConnection) -> None:
         """A connection is open."""
@@ -212,26 +203,21 @@ class Client:
         if connection in self._idle:
             self._idle.remove(connection)
 
-    def ended(self, call: Call) -> None:
-        """A call has had its end."""
-        self._calls.discard(call)
+    def _start(self) -> None:
+        """Sweep from now on. The loop is known only when the first call is sent."""
+        self._loop = asyncio.get_running_loop()
+        self.now: Callable[[], float] = self._loop.time
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
-        busy = self._calls or self._idle
-        self._timer = (
-            self._running_loop().call_later(SWEEP_S, self._sweep) if busy else None
-        )  # a sink may raise
+        busy = self.calls or self._idle
+        self._timer = self._loop.call_later(SWEEP_S, self._sweep) if busy else None  # a sink may raise
         now = self.now()
         oldest_since = now - self.limits.idle_timeout_s
         while self._idle and self._idle[0].idle_since <= oldest_since:
             self._idle.pop(0).drop()
-        for call in [call for call in self._calls if call.deadline_at <= now]:
+        for call in [call for call in self.calls if call.deadline_at <= now]:
             call.fail(FailureKind.STALLED, "no byte in time")
-
-    def _running_loop(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        return self._loop
 
 
 class _Answer:

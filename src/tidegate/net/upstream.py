@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import httptools
 
+from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.call import Call
 from tidegate.net.headers import Headers
@@ -47,12 +48,15 @@ class UpstreamConnection(asyncio.Protocol):
         "_told_head",
         "_transport",
         "idle_since",
+        "on_body",
     )
 
     def __init__(self, client: Client) -> None:
         self.idle_since = 0.0
         self._client = client
         self._transport: asyncio.Transport | None = None
+        self._pieces: list[bytes] = []  # of the body, from this read
+        self.on_body = self._pieces.append  # the parser's
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
         self._call: Call | None = None
         self._lost = False
@@ -68,7 +72,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._framed = False
         self._told_head = False
         self._eof_ends = False
-        self._pieces: list[bytes] = []
         self._complete = False
         self._keep_alive = False
         self._garbage = ""
@@ -138,7 +141,7 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._answered:
             self._answered = True
             call.body = b""  # it can no longer be replayed
-        call.heard()
+        call.deadline_at = self._client.now() + call.patience_s
         self._idle_bytes += len(data)
         try:
             parser.feed_data(data)
@@ -176,25 +179,24 @@ class UpstreamConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         if self._complete:
-            self._garbage = "bytes after the answer"
+            raise UpstreamError("bytes after the answer")  # ends the parsing
         self._in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if not self._in_head:
-            return  # a trailer
-        name = name.lower()
-        value = value.strip()
-        if name == b"content-length":
-            self._framed = True
-        elif name == b"transfer-encoding":
-            self._framed = True
-            if value.lower() != b"chunked":
-                self._garbage = "unsupported Transfer-Encoding"
-        self._headers.append((name, value))
+        if self._in_head:  # else it is a trailer
+            name = name.lower()
+            value = value.strip()
+            self._headers.append((name, value))
+            if name == b"content-length":
+                self._framed = True
+            elif name == b"transfer-encoding":
+                self._framed = True
+                if value.lower() != b"chunked":
+                    self._garbage = "unsupported Transfer-Encoding"
 
     def on_headers_complete(self) -> None:
         parser = self._parser
-        if self._complete or parser is None:
+        if parser is None:
             return
         self._in_head = False
         status = parser.get_status_code()
@@ -208,10 +210,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._keep_alive = parser.should_keep_alive()
         else:
             self._eof_ends = not self._framed and status != 204 and status != 304
-
-    def on_body(self, data: bytes) -> None:
-        if not self._complete:
-            self._pieces.append(data)
 
     def on_message_complete(self) -> None:
         if self._status and not self._complete and self._parser is not None:
@@ -231,10 +229,13 @@ class UpstreamConnection(asyncio.Protocol):
                 return  # the sink cancelled
         pieces = self._pieces
         if pieces:
-            self._pieces = []
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
             self._idle_bytes = 0
-            if not self._headless:
-                sink.on_body(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            if self._headless:
+                self._garbage = "a body in the answer to HEAD"
+            else:
+                sink.on_body(data)
                 if self._call is not call:
                     return
         if self._complete:
@@ -253,5 +254,6 @@ class UpstreamConnection(asyncio.Protocol):
             return
         if self._headless:
             self._parser = httptools.HttpResponseParser(self)  # the old one waits for the body
-        self.resume()
+        if self._reading_paused:
+            self.resume()
         self._client.give_back(self)
