@@ -13,7 +13,18 @@ from collections.abc import Callable
 from math import inf
 from typing import Protocol
 
-from tidegate.core.messages import Abort, Command, Dispatch, Event, Evict, Probe, Reject, Truncate
+from tidegate.core.messages import (
+    Abort,
+    Command,
+    Dispatch,
+    Event,
+    Evict,
+    Failed,
+    FailureKind,
+    Probe,
+    Reject,
+    Truncate,
+)
 from tidegate.core.records import RequestRecord
 from tidegate.policy.governor import Governor
 
@@ -78,7 +89,7 @@ class Driver:
         try:
             while True:
                 for command in commands:
-                    self._execute(command)
+                    self._carry_out(command)
                 if not pending:
                     break
                 commands = governor.handle(pending.popleft(), self.now())
@@ -96,6 +107,25 @@ class Driver:
             self._timer.cancel()
         self._armed_at = wake_at
         self._timer = self._loop.call_later(max(0.0, wake_at - self.now()), self._wake)
+
+    def _carry_out(self, command: Command) -> None:
+        """Do it. A fault of ours costs the one request, never those whose commands stand behind it."""
+        try:
+            self._execute(command)
+        except Exception as error:
+            self._loop.call_exception_handler({"message": f"failed: {command!r}", "exception": error})
+            if isinstance(command, Dispatch | Truncate):  # what is owed for an attempt stays owed
+                committed = isinstance(command, Truncate)
+                if committed:
+                    self.flights.pop(command.request_id, None)
+                self._pending.append(
+                    Failed(
+                        request_id=command.request_id,
+                        attempt=command.attempt,
+                        kind=FailureKind.CONNECT,
+                        committed=committed,
+                    )
+                )
 
     def _execute(self, command: Command) -> None:
         if isinstance(command, Dispatch):
