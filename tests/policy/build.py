@@ -1,4 +1,4 @@
-"""How does a policy test say, in one line, a request, a pool or a governor?"""
+"""How does a policy test say, in one line, a request, a governor, and what happens to it?"""
 
 from __future__ import annotations
 
@@ -8,15 +8,37 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tidegate.core.messages import Command, Dispatch, Evict, Probe, Probed, Reject, ReplicaAdded
+from tidegate.core.messages import (
+    Arrived,
+    Command,
+    Dispatch,
+    Event,
+    Evict,
+    Failed,
+    FailureKind,
+    Probe,
+    Probed,
+    Reject,
+    ReplicaAdded,
+)
 from tidegate.core.request import Request, Usage
 from tidegate.policy.governor import Governor
 from tidegate.policy.prediction import PredictionSettings
+from tidegate.policy.queueing import ClassSettings
 from tidegate.policy.replicas import HealthSettings
-from tidegate.policy.settings import GovernorSettings, PoolSettings
+from tidegate.policy.settings import Deadlines, GovernorSettings, PoolSettings
 
 QUIET = HealthSettings(interval_s=1e9)
 """No probe comes between the commands that a test is about."""
+
+PATIENT = {"default": ClassSettings(max_wait_s=1_000.0)}
+"""Classes that let a request wait for as long as a test may take."""
+
+LENIENT = Deadlines(ttft_s=1e6, total_s=1e6)
+"""Deadlines that no test meets by accident."""
+
+BUDGETS = {"deadlines": Deadlines(ttft_s=10.0, total_s=20.0)}
+"""Of a pool whose deadlines the test is about."""
 
 C = TypeVar("C")
 
@@ -75,3 +97,41 @@ def refusals(commands: list[Command]) -> list[tuple[int, str]]:
 def sent(commands: list[Command]) -> list[tuple[int, int, str]]:
     """Request, attempt and replica of each dispatch, in order."""
     return [(each.request_id, each.attempt, each.replica) for each in commands if isinstance(each, Dispatch)]
+
+
+def tell(governor: Governor, now: float, *events: Event) -> list[Command]:
+    """Several events at one instant, the invariants asserted after each."""
+    out: list[Command] = []
+    for event in events:
+        out += governor.handle(event, now)
+        governor.check()
+    return out
+
+
+def wake(governor: Governor, until: float, alive: bool = True) -> list[tuple[float, Command]]:
+    """Let all wake-ups up to that instant pass, probes answered at once; what was commanded when."""
+    out: list[tuple[float, Command]] = []
+    while (now := governor.next_wakeup()) <= until:
+        for command in governor.on_wakeup(now):
+            if isinstance(command, Probe):
+                governor.handle(Probed(replica=command.replica, ok=alive), now)
+            else:
+                out.append((now, command))
+        governor.check()
+    return out
+
+
+def arrive(governor: Governor, now: float, request_id: int, **fields: Any) -> list[Command]:
+    return tell(governor, now, Arrived(ask(request_id, **fields)))
+
+
+def failed(request_id: int, kind: FailureKind, attempt: int = 1, **fields: Any) -> Failed:
+    return Failed(request_id, attempt, kind, **fields)
+
+
+def ended(governor: Governor) -> list[tuple[int, str, float]]:
+    """Who has ended since the last time, how, and at what charge."""
+    return [
+        (record.request_id, record.reason.name if record.reason else "OK", record.charged_tokens)
+        for record in governor.take_ended()
+    ]

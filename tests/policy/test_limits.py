@@ -280,6 +280,30 @@ def test_hard_refuses_what_nothing_bounds() -> None:
     assert "max_tokens" in denial.detail
 
 
+@given(st.lists(st.tuples(st.floats(0, 90), st.floats(0, 1), st.floats(0, 1)), max_size=60))
+def test_no_window_overshoots_a_hard_limit(steps: list[tuple[float, float, float]]) -> None:
+    """What is let in less what comes back is at most rate x window + burst, whichever window is looked at."""
+    tenant = scope(tokens_per_minute=60, burst_s=100, metering=Metering.HARD)  # 1 a second, 100 deep
+    now, moves = 0.0, [(0.0, 0.0)]
+    live: list[Charge] = []
+    for gap_s, size, used_up in steps:
+        now += gap_s
+        charge = admit(now, (tenant,), cost(0, bound=size * 100))
+        if isinstance(charge, Charge):
+            live.append(charge)
+            moves.append((now, size * 100))
+        if live and used_up < 0.5:
+            ending = live.pop(0)
+            ending.settle(now, ending.reserved[0] * used_up)
+            moves.append((now, ending.reserved[0] * (used_up - 1)))
+
+    for first, (since, _) in enumerate(moves):
+        total = 0.0
+        for at, credits in moves[first:]:
+            total += credits
+            assert total <= at - since + 100 + 1e-6
+
+
 @given(
     st.lists(
         st.tuples(

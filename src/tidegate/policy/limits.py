@@ -6,8 +6,9 @@ the reservation, and *settled* once at what was really used. Over several scopes
 pool, tenant x pool) a charge takes all or nothing.
 
 Promises, per bucket and for any trailing window of `w` seconds: a `hard` limit admits at most
-`rate x w + burst` credits; a `learned` limit overshoots that by at most what was unreserved in flight,
-and the overshoot is debt that is repaid before anything new is admitted.
+`rate x w + burst` credits, what comes back in the window deducted (so a long reservation that was not used
+can be spent later, on top of a burst); a `learned` limit overshoots that by at most what was unreserved in
+flight, and the overshoot is debt that is repaid before anything new is admitted.
 """
 
 from __future__ import annotations
