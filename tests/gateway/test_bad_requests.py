@@ -197,6 +197,10 @@ def test_heads_that_cannot_be_served() -> None:
                     talk.send(written(path, b"", headers | {"content-length": "1000"}, method))
                     reply = await talk.reply()
                 assert_refused(reply, status, code, error_type, case=name)
+                assert ("www-authenticate" in reply.headers, "allow" in reply.headers) == (
+                    status == 401,
+                    status == 405,
+                )
                 assert len(gateway.log) == before + 1, (name, gateway.lines[before:])
                 said = gateway.lines[-1] + reply.body.decode() + str(reply.headers)
                 assert not any(secret in said for secret in (KEY, digest(KEY), "kkkk", "\x80")), name

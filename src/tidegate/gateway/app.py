@@ -7,7 +7,7 @@ governor. Nothing in a request can name a host.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from itertools import count
 from os import urandom
@@ -36,6 +36,7 @@ from tidegate.policy.routing import RoutingPolicy
 log = logging.getLogger("tidegate.gateway")
 
 JSON = (b"content-type", b"application/json")
+BEARER = (b"www-authenticate", b"Bearer")
 ID_BYTES_MAX = 128
 _ID_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:"
 
@@ -84,17 +85,18 @@ class Gateway:
             self._refuse_early(exchange, Reason.UNKNOWN_ROUTE, f"there is no route {path[:200]!r}")
             return
         if exchange.method != expected:
-            self._refuse_early(exchange, Reason.METHOD, f"{path[:200]} is asked for with {expected}")
+            detail = f"{path[:200]} is asked for with {expected}"
+            self._refuse_early(exchange, Reason.METHOD, detail, (b"allow", expected.encode()))
             return
         if self._auth.caller(exchange) is None:
             detail = "no valid API key; send one as 'Authorization: Bearer KEY'"
-            self._refuse_early(exchange, Reason.UNAUTHENTICATED, detail)
+            self._refuse_early(exchange, Reason.UNAUTHENTICATED, detail, BEARER)
 
     def on_request(self, exchange: Exchange) -> None:
         """A whole request: list models, or hand it to the governor."""
         caller = self._auth.caller(exchange)
         if caller is None:  # its last day ended between head and body
-            self._refuse_early(exchange, Reason.UNAUTHENTICATED, "the API key has expired")
+            self._refuse_early(exchange, Reason.UNAUTHENTICATED, "the API key has expired", BEARER)
             return
         api = APIS.get(exchange.path)
         if api is not None:
@@ -241,12 +243,13 @@ class Gateway:
 
     # -- refusals ---------------------------------------------------------------------------------
 
-    def _refuse_early(self, exchange: Exchange, reason: Reason, detail: str) -> None:
+    def _refuse_early(
+        self, exchange: Exchange, reason: Reason, detail: str, *more: tuple[bytes, bytes]
+    ) -> None:
         self.refused(reason, "")
         self._lines.warn("refused %s %s: %s", exchange.method, exchange.path[:200], reason.value)
-        self.refuse(
-            exchange, reason, detail, request_id=self._request_id(exchange), api=APIS.get(exchange.path)
-        )
+        request_id, api = self._request_id(exchange), APIS.get(exchange.path)
+        self.refuse(exchange, reason, detail, request_id=request_id, api=api, more=more)
 
     def _refuse(
         self,
@@ -275,9 +278,10 @@ class Gateway:
         param: str | None = None,
         retry_after_s: float | None = None,
         quota: Quota | None = None,
+        more: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer with the error that the table of reasons has for this."""
-        headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s)]
+        headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s), *more]
         if quota is not None:
             headers += quota_headers(quota)
         exchange.respond(ANSWERS[reason].status, headers, error_body(reason, detail, param=param, api=api))
