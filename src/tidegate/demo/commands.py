@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Coroutine
 from math import inf
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -13,7 +15,12 @@ from rich.console import Console
 from tidegate.bench.options import seconds_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.demo import outcome
+from tidegate.demo.neighbours import playing as neighbours
+from tidegate.demo.neighbours.playing import Contest
+from tidegate.demo.neighbours.view import verdict
 from tidegate.demo.show import Show, play
+
+T = TypeVar("T")
 
 demo_app = typer.Typer(
     help="Watch a gateway hold a rate on emulated engines, under traffic as it really was.",
@@ -33,6 +40,9 @@ ForOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Dice of the run.")]
+LiveOption = Annotated[
+    bool | None, typer.Option(help="Draw a live screen, or print lines.", show_default="live on a terminal")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the figures as JSON, and nothing else.")]
 
 
@@ -44,34 +54,75 @@ def demo(
     port: Annotated[
         int | None, typer.Option(min=0, max=65_535, help="Where the gateway listens.", show_default="8080")
     ] = None,
-    live: Annotated[
-        bool | None,
-        typer.Option(help="Draw a live screen, or print lines.", show_default="live on a terminal"),
-    ] = None,
+    live: LiveOption = None,
     json: JsonOption = False,
 ) -> None:
     """Watch a gateway hold a rate on emulated engines, under traffic as it really was."""
     if context.invoked_subcommand is not None:
         return
     console = Console()
-    try:
-        show = Show(
-            for_s=inf if for_ is None else seconds_of("--for", for_),
-            port=port,
-            seed=seed,
-            live=not json and (console.is_terminal if live is None else live),
-            quiet=json,
-        )
-        found = uvloop.run(play(show, console))
-    except ConfigurationError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(2) from None
-    except OSError as error:
-        typer.echo(f"the demo cannot listen: {error}", err=True)
-        raise typer.Exit(1) from None
+    for_s = inf if for_ is None else _seconds(for_)
+    show = Show(for_s=for_s, port=port, seed=seed, live=_live(live, json, console), quiet=json)
+    found = _run(play(show, console))
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))
+        _print_json(found)
     else:
         console.print(outcome.as_table(found))
         console.print(f"\n{NEXT}", highlight=False)
+
+
+@demo_app.command("noisy-neighbour")
+def noisy_neighbour(
+    for_: Annotated[
+        str, typer.Option("--for", metavar="DURATION", help="How much traffic, in time at its own pace.")
+    ] = "120s",
+    speed: Annotated[
+        float, typer.Option(min=0.1, help="Fleet, traffic and limits run so many times as fast.")
+    ] = 2.0,
+    seed: SeedOption = 0,
+    live: LiveOption = None,
+    json: JsonOption = False,
+) -> None:
+    """One tenant sends few and huge requests: what the others feel of it under request and token limits.
+
+    Ends with 1 if the others were not protected as promised.
+    """
+    console = Console()
+    contest = Contest(
+        for_s=_seconds(for_), speed=speed, seed=seed, live=_live(live, json, console), quiet=json
+    )
+    found = _run(neighbours.play(contest, console))
+    if json:
+        _print_json(found)
+    else:
+        console.print(verdict(found))
+    if found.complete and not found.held:
+        raise typer.Exit(1)
+
+
+def _live(asked: bool | None, json: bool, console: Console) -> bool:
+    return not json and (console.is_terminal if asked is None else asked)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = seconds_of("--for", text)
+    except ConfigurationError as error:
+        raise typer.BadParameter(error.problems[0]) from None
+    if seconds <= 0:
+        raise typer.BadParameter("--for is above 0")
+    return seconds
+
+
+def _run(show: Coroutine[Any, Any, T]) -> T:
+    """What only can go wrong is this machine."""
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    try:
+        return uvloop.run(show)
+    except OSError as error:
+        typer.echo(f"the demo cannot listen: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _print_json(found: msgspec.Struct) -> None:
+    typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -98,11 +98,11 @@ def as_table(outcome: Outcome) -> RenderableType:
 
 
 def _tenants(outcome: Outcome) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("tenant", no_wrap=True)
     for name in ("ok", "TTFT P50", "P95", "TPOT P50", "P95", "tokens", "goodput"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("refused")
+    table.add_column("refused", no_wrap=True)
     for each in outcome.tenants:
         if each.requests:
             table.add_row(
@@ -117,7 +117,7 @@ def _tenants(outcome: Outcome) -> Table:
 
 
 def _budgets(outcome: Outcome) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column("budget", no_wrap=True)
     for name in ("TTFT P95", "within", "TPOT P95", "within", ""):
         table.add_column(name, justify="right", no_wrap=True)

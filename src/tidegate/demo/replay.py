@@ -14,8 +14,8 @@ from tidegate.workload.requests import PlannedRequest, TenantShare, plan_request
 from tidegate.workload.traces import TraceRow, sped_up, windowed
 
 TRACE = "azure-conv"
-TIME_SCALE = 3.0
-"""The trace has 5 to 7 requests/s; four replicas of the demo's profile can hold three times as many."""
+TIME_SCALE = 2.5
+"""The trace has 5 to 7 requests/s; four replicas of the demo's profile hold two and a half times as many."""
 FROM_S = 40.0
 """The recording begins before the traffic does."""
 TENANTS = (TenantShare("chat", 0.65), TenantShare("reports", 0.35))

@@ -28,7 +28,6 @@ CONFIG, PROFILE = "demo.yaml", "demo"
 KEYS = {"chat": "key-of-chat", "reports": "key-of-reports"}
 YOUR_KEY = "demo-key"
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.4, 3.0
-READY_WITHIN_S = 10.0
 MOST_OPEN = 400
 """Of the load: client, gateway and engine share this process, with four descriptors a request."""
 
@@ -51,8 +50,7 @@ async def play(show: Show, console: Console) -> Outcome:
     await stage.start()
     stop = asyncio.Event()
     try:
-        with _signals(stop):
-            await ready(stage)
+        with stopped_by_signals(stop):
             told = None if show.live or show.quiet else console.out
             watch = Watch(stage, show.for_s, told)
             with _logged(watch):
@@ -74,17 +72,7 @@ async def play(show: Show, console: Console) -> Outcome:
                 await _watch(show, console, stage, watch, load)
         return outcome_of(watch, watch.classes, stage.url, show.seed)
     finally:
-        # What the clients have dropped reaches the gateway first: nothing has to be cut, then.
-        await asyncio.sleep(0.05)
         await stage.stop()
-
-
-async def ready(stage: Stage) -> None:
-    """Until the gateway takes traffic; it begins all the same if that takes too long, and shows why."""
-    for _ in range(int(READY_WITHIN_S / 0.02)):
-        if stage.service.not_ready() is None:
-            return
-        await asyncio.sleep(0.02)
 
 
 def curl_line(stage: Stage) -> str:
@@ -115,7 +103,7 @@ async def _watch(
 
 
 @contextmanager
-def _signals(stop: asyncio.Event) -> Iterator[None]:
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
     """Ctrl-C ends the show, a second one ends the process."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)

@@ -6,6 +6,7 @@ differ from what the file says, for a demo must not fail because one is taken.
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from importlib.resources import files
 from random import Random
@@ -20,6 +21,8 @@ from tidegate.emulator.server import Emulator
 from tidegate.gateway.service import Service
 
 ANY_PORT = 0
+GOODBYE_S = 0.05
+READY_WITHIN_S = 10.0
 
 
 def shipped(name: str) -> str:
@@ -70,9 +73,18 @@ class Stage:
         }
         self.service = Service(_placed(self._config, ports), self._rng)
         await self.service.start()
+        await self._ready()
+
+    async def _ready(self) -> None:
+        """Until it takes traffic, as the first probes decide; if that takes long, the show begins anyway."""
+        give_up_at = self.service.driver.now() + READY_WITHIN_S
+        while self.service.not_ready() is not None and self.service.driver.now() < give_up_at:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
         """End both sides at once; answers under way break off."""
+        # What clients have dropped reaches the gateway first: the less it has to cut.
+        await asyncio.sleep(GOODBYE_S)
         await self.service.stop(grace_s=0.0)
         await self._emulator.close()
 

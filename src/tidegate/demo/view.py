@@ -12,26 +12,33 @@ from rich.text import Text
 from tidegate.core.units import format_duration
 from tidegate.demo.snapshot import BudgetLook, ReplicaLook, Snapshot, TenantLook
 
-FIXED_LINES = 21
-"""Of the screen with four replicas, three tenants, two classes and no events."""
+LINES = 21
+"""Of the screen with four replicas, three tenants, two classes, and no events."""
 BAR = 10
+WORDS = ("state", "class", "refused", "")
 STATE_STYLES = {"up": "green", "busy": "yellow", "draining": "yellow"}
 
 
 def screen(look: Snapshot, curl: str, admin_url: str | None, height: int) -> RenderableType:
     """The whole screen, at most `height` lines."""
-    room = max(1, height - FIXED_LINES)
+    by_hand = Text(curl, style="cyan", no_wrap=True, overflow="ellipsis")
+    if admin_url:
+        by_hand.append(f"\n{admin_url}/status  {admin_url}/metrics", style="dim")
     parts: list[RenderableType] = [
         _title(look),
         _replicas(look),
         _queues(look),
         _tenants(look),
         _budgets(look),
+        by_hand,
     ]
-    parts += [Text(event, style="dim", no_wrap=True, overflow="ellipsis") for event in look.events[-room:]]
-    parts += [Text(line, style="cyan", no_wrap=True, overflow="ellipsis") for line in curl.splitlines()]
-    if admin_url:
-        parts.append(Text(f"{admin_url}/status  {admin_url}/metrics", style="dim", no_wrap=True))
+    spare = height - LINES
+    if spare > len(parts):
+        spare -= len(parts) - 1
+        parts = [each for part in parts for each in (part, Text())][:-1]
+    if spare > 0 and look.events:
+        events = "\n".join(look.events[-spare:])
+        parts.insert(-1, Text(events, style="dim", no_wrap=True, overflow="ellipsis"))
     return Group(*parts)
 
 
@@ -44,15 +51,16 @@ def _title(look: Snapshot) -> Text:
 
 
 def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
+    """Words to the left, figures to the right."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     table.add_column(columns[0], no_wrap=True, min_width=11)
     for name in columns[1:]:
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(name, justify="left" if name in WORDS else "right", no_wrap=True)
     return table
 
 
 def _replicas(look: Snapshot) -> Table:
-    table = _table("replica", "state", "running", "KV cache held", "prompt tokens/s", "output tokens/s")
+    table = _table("replica", "state", "running", "KV cache", "prompt tok/s", "output tok/s")
     for each in look.replicas:
         table.add_row(
             each.name,
@@ -87,7 +95,7 @@ def _queues(look: Snapshot) -> Text:
 
 
 def _tenants(look: Snapshot) -> Table:
-    table = _table("tenant", "class", "open", "requests/s", "tokens/s", "quota left", "refused")
+    table = _table("tenant", "class", "open", "req/s", "tok/s", "quota left", "refused")
     for each in look.tenants:
         table.add_row(
             each.name,
@@ -118,18 +126,15 @@ def _short(reason: str) -> str:
 
 
 def _budgets(look: Snapshot) -> Table:
-    table = _table(
-        f"last {look.window_s:.0f} s", "TTFT P50", "P95", "budget", "TPOT P50", "P95", "budget", "goodput", ""
-    )
+    columns = ("TTFT P50", "P95 / budget", "TPOT P50", "P95 / budget", "goodput", "")
+    table = _table(f"last {look.window_s:.0f} s", *columns)
     for each in look.budgets:
         table.add_row(
             each.priority,
             duration(each.ttft_p50_s),
-            duration(each.ttft_p95_s),
-            duration(each.budgets.ttft_s),
+            f"{duration(each.ttft_p95_s)} / {duration(each.budgets.ttft_s)}",
             duration(each.tpot_p50_s),
-            duration(each.tpot_p95_s),
-            duration(each.budgets.tpot_s),
+            f"{duration(each.tpot_p95_s)} / {duration(each.budgets.tpot_s)}",
             "-" if isnan(each.goodput_ratio) else f"{each.goodput_per_s:.1f}/s",
             verdict(each),
         )

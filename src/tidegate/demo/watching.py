@@ -154,7 +154,6 @@ class Watch:
         looks = []
         for name, priority in self.classes.items():
             scope = scopes.get(f"tenant {name}", {})
-            burst = scope.get("tokens_burst")
             looks.append(
                 TenantLook(
                     name=name,
@@ -162,11 +161,18 @@ class Watch:
                     in_flight=scope.get("in_flight", 0),
                     requests_per_s=self._rates.per_s(f"requests {name}"),
                     tokens_per_s=self._rates.per_s(f"tokens {name}"),
-                    quota_ratio=max(0.0, scope["tokens_available"] / burst) if burst else None,
+                    quota_ratio=self._quota_ratio(name, scope),
                     refused=refused.get(name, {}),
                 )
             )
         return looks
+
+    def _quota_ratio(self, tenant: str, scope: dict[str, Any]) -> float | None:
+        """A tenant that has not asked yet has no scope, and all of its quota."""
+        limits = self._stage.service.config.tenants[tenant].limits
+        if limits is None or limits.tokens_per_minute is None:
+            return None
+        return max(0.0, scope["tokens_available"] / scope["tokens_burst"]) if scope else 1.0
 
     def _notice(self, pool: dict[str, Any], refused: dict[str, dict[str, int]]) -> None:
         for name, replica in pool["replicas"].items():

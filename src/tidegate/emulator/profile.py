@@ -56,6 +56,17 @@ TABLE: dict[str, Profile] = {
         kv_tokens=65_536,
         context_tokens=16_384,
     ),
+    # The same speed with room for long prompts. One of 100,000 tokens keeps a replica busy for 6 s.
+    "demo-128k": Profile(
+        a_s=15e-3,
+        b_s_per_sequence=0.1e-3,
+        c_s_per_context_token=0.1e-6,
+        d_s_per_prefill_token=50e-6,
+        max_num_seqs=32,
+        max_batched_tokens=2048,
+        kv_tokens=262_144,
+        context_tokens=131_072,
+    ),
     # Llama-3.1-8B in bf16 on an H100 SXM (3.35 TB/s, 989 TFLOP/s dense, both taken at 80 %).
     # a: 16.06 GB of weights read = 6.0 ms, plus 0.4 ms to launch. c: 2 x 32 layers x 8 KV heads x 128 x 2 B
     # = 131,072 B per token at full bandwidth. d: 2 x 8.03e9 FLOP per token. b: fitted. KV: 0.9 x 80 GB less

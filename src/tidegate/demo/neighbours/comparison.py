@@ -1,0 +1,83 @@
+"""What does it prove? The three runs side by side, judged by what was promised.
+
+Under token limits the others' TTFT at P95 stays within 1.2 times that of a run without the noisy tenant, and
+the noisy tenant gets at least 95 % of its quota, which is no smaller than an equal share of the fleet.
+"""
+
+from __future__ import annotations
+
+from math import isnan, nan
+
+import msgspec
+
+from tidegate.demo.neighbours.figures import RunFigures
+from tidegate.policy.limits import MINUTE_S
+
+SLOWDOWN_MAX = 1.2
+QUOTA_RATIO_MIN = 0.95
+
+
+class Quota(msgspec.Struct, frozen=True, kw_only=True):
+    """The noisy tenant's token limit, and what it is to be compared with; at the pinned speed."""
+
+    tokens_per_minute: float
+    burst_tokens: float
+    """Full at the start, hence up to so many tokens may be had beyond rate x time."""
+    capacity_tokens_per_minute: float
+    tenants: int
+    equal_share_tokens_per_minute: float
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    seed: int
+    speed: float
+    complete: bool
+    """False if it was stopped before its time; then it proves nothing."""
+    quota: Quota
+    baseline: RunFigures
+    by_requests: RunFigures
+    by_tokens: RunFigures
+    slowdown_by_requests: float
+    """The others' TTFT at P95 over that of the baseline."""
+    slowdown_by_tokens: float
+    quota_ratio: float
+    """What the noisy tenant got under token limits, over rate x time."""
+    quota_ratio_with_burst: float
+    """The same over rate x time + burst, which is the most that it could have got."""
+
+    @property
+    def held(self) -> bool:
+        """Whether the promise was kept."""
+        return (
+            self.complete
+            and self.slowdown_by_tokens <= SLOWDOWN_MAX
+            and self.quota_ratio >= QUOTA_RATIO_MIN
+            and self.quota.tokens_per_minute >= self.quota.equal_share_tokens_per_minute
+        )
+
+
+def compare(runs: list[RunFigures], quota: Quota, *, seed: int, speed: float, complete: bool) -> Comparison:
+    """Baseline, request limits, token limits, in this order."""
+    baseline, by_requests, by_tokens = runs
+    allowed = quota.tokens_per_minute * by_tokens.sent_s / MINUTE_S
+    return Comparison(
+        seed=seed,
+        speed=speed,
+        complete=complete,
+        quota=quota,
+        baseline=baseline,
+        by_requests=by_requests,
+        by_tokens=by_tokens,
+        slowdown_by_requests=slowdown(by_requests, baseline),
+        slowdown_by_tokens=slowdown(by_tokens, baseline),
+        quota_ratio=by_tokens.noisy.tokens / allowed if allowed else nan,
+        quota_ratio_with_burst=by_tokens.noisy.tokens / (allowed + quota.burst_tokens),
+    )
+
+
+def slowdown(run: RunFigures, baseline: RunFigures) -> float:
+    """The others' TTFT at P95, in times of the baseline's; nan while there is none."""
+    before_s = baseline.others.ttft_s.p95
+    return nan if isnan(before_s) else run.others.ttft_s.p95 / before_s
