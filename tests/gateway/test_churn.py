@@ -29,6 +29,7 @@ from tests.gateway.gateway_in_process import Running, configured, run, serving
 from tests.gateway.http_client import CHAT, chat, talking
 from tidegate.core.messages import DrainAsked
 from tidegate.gateway.upstream import Upstream
+from tidegate.net.call import Call
 
 FINE: tuple[Script, ...] = (answer(), answer("a", "b", prompt=30, output=9), answer("x" * 5_000))
 FAULTY: tuple[Script, ...] = (
@@ -147,6 +148,35 @@ def test_calls_while_the_chosen_replica_is_gone() -> None:
                     assert {reply.status for reply in replies} == {200}
 
     run(main())
+
+
+def test_a_close_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When closing the engine's connection fails, the client's slot is given back all the same."""
+    faults: list[dict[str, Any]] = []
+    cancel = Call.cancel
+
+    def faulty(self: Call) -> None:
+        cancel(self)
+        raise OSError("cannot close")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+        async with (
+            fake_engine(events(ROLE, delta("x"))) as engine,
+            serving(configured(engine, limits={"max_in_flight": 1})) as gateway,
+        ):
+            monkeypatch.setattr(Call, "cancel", faulty)
+            async with talking(gateway.port) as talk:
+                talk.request(CHAT, chat())
+                await talk.head()
+            await gateway.settled()
+            monkeypatch.setattr(Call, "cancel", cancel)
+            engine.script = answer()
+            assert (await gateway.ask(chat())).status == 200
+            assert [record.reason for record in gateway.records] == ["client_gone", None]
+
+    run(main())
+    assert len(faults) == 1
 
 
 def test_an_exception_of_ours_costs_one_request(monkeypatch: pytest.MonkeyPatch) -> None:

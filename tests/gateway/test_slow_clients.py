@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import tracemalloc
 
 import pytest
 
@@ -234,6 +235,30 @@ def test_a_body_that_comes_byte_by_byte() -> None:
                     await asyncio.sleep(0)
                 assert (await talk.reply()).text == "Hello there."
             assert engine.requests[0].json()["model"] == "tide-1"
+
+    run(main())
+
+
+def test_a_long_prompt_is_not_kept_for_a_long_stream() -> None:
+    """Once an answer has begun it cannot be tried again, so what was asked is let go."""
+
+    async def main() -> None:
+        async def script(turn: Turn) -> None:
+            await turn.head()
+            turn.request.body = b""  # only what the gateway keeps is looked for
+            await turn.chunk(ROLE + delta("x"))
+            await turn.stall()
+
+        async with fake_engine(script) as engine, serving(configured(engine)) as gateway:
+            tracemalloc.start(6)
+            async with talking(gateway.port) as talk:
+                talk.request(CHAT, chat(content="x" * 8_000_000))
+                await talk.head()
+                await talk.chunk()
+                traces = tracemalloc.take_snapshot().traces
+                tracemalloc.stop()
+                held = [trace.traceback.format() for trace in traces if trace.size > 2**20]
+                assert not held, held
 
     run(main())
 

@@ -79,6 +79,7 @@ class Flight:
     """A governed request. Also the sink of whatever attempt is running."""
 
     __slots__ = (
+        "_api",
         "_attempt",
         "_body",
         "_call",
@@ -107,7 +108,8 @@ class Flight:
         self._gateway = gateway
         self._exchange = exchange
         self._request = request
-        self._body = body  # None: an extra route, passed on as it is
+        self._api = body.api if body is not None else None  # None: an extra route, passed on as it is
+        self._body = body  # until the answer begins: a long prompt must not be kept for a long stream
         self._id = request_id
         self._call: Call | None = None
         self._relay: Relay | None = None
@@ -161,13 +163,12 @@ class Flight:
         if exchange.started:
             exchange.abort()
             return
-        api = self._body.api if self._body is not None else None
         self._gateway.refuse(
             exchange,
             command.reason,
             command.detail,
             request_id=self._id,
-            api=api,
+            api=self._api,
             retry_after_s=command.retry_after_s,
             quota=command.quota,
         )
@@ -193,16 +194,18 @@ class Flight:
 
     def _on_gone(self) -> None:
         """The client left: the engine is stopped at once, then the permit is given back."""
-        self._drop_call()
         relay = self._relay
-        self._gateway.driver.flights.pop(self._request.request_id, None)
-        self._gateway.driver.tell(
-            Cancelled(
-                request_id=self._request.request_id,
-                output_tokens=relay.output_tokens if relay is not None else 0,
-                usage=relay.usage if relay is not None else None,
+        try:
+            self._drop_call()
+        finally:
+            self._gateway.driver.flights.pop(self._request.request_id, None)
+            self._gateway.driver.tell(
+                Cancelled(
+                    request_id=self._request.request_id,
+                    output_tokens=relay.output_tokens if relay is not None else 0,
+                    usage=relay.usage if relay is not None else None,
+                )
             )
-        )
 
     def _on_paused(self, paused: bool) -> None:
         if self._call is None:
@@ -213,9 +216,9 @@ class Flight:
             self._call.resume()
 
     def _drop_call(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-            self._call = None
+        call, self._call = self._call, None
+        if call is not None:
+            call.cancel()
 
     # -- the engine's answer ----------------------------------------------------------------------
 
@@ -313,6 +316,7 @@ class Flight:
 
     def _begin_stream(self) -> None:
         if not self._exchange.started:
+            self._body = None
             self._exchange.start(200, self._answer_headers())
 
     def _ended_well(self) -> bool:
@@ -337,6 +341,7 @@ class Flight:
 
     def _begin_whole(self) -> None:
         length = _value(self._headers, b"content-length")
+        self._body = None
         self._exchange.start(self._status, self._answer_headers(), int(length) if length.isdigit() else None)
         beginning = b"".join(self._parts)
         self._parts.clear()
@@ -348,8 +353,7 @@ class Flight:
         usage, output_tokens = None, 0
         if self._status >= 400:
             body = self._upstream.censored(body)
-        elif self._body is not None:
-            api = self._body.api
+        elif (api := self._api) is not None:
             usage = usage_of(api, body) if ends is None else ends.usage(api)
             if usage is None and api.generates:  # an engine that does not count is not for free
                 output_tokens = int(self._size / self._gateway.bytes_per_token(self._dispatch.pool))
