@@ -104,6 +104,22 @@ def test_who_took_more_than_thought_owes_it() -> None:
     assert used["greedy"] == approx(used["modest"], rel=0.1)
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(1, 100), st.floats(-100, 100)), max_size=40))
+def test_who_passes_by_is_charged_like_who_waits(turns: list[tuple[int, float, float]]) -> None:
+    """A request that is sent at once costs its tenant what it costs one that was queued and taken."""
+    passing, waiting = queue(), queue()
+    for tenant, size, more in turns:
+        passing.pass_by(passing.flow(0, f"t{tenant}", 1.0 + tenant), size)
+        push(waiting, f"t{tenant}", size, weight=1.0 + tenant)
+        take(waiting)
+        for each in (passing, waiting):
+            each.correct(each.flow(0, f"t{tenant}", 1.0), more)
+    assert passing.lanes[0].clock == waiting.lanes[0].clock
+    assert [flow.finish for flow in passing.lanes[0].flows.values()] == [
+        flow.finish for flow in waiting.lanes[0].flows.values()
+    ]
+
+
 def test_refunds_are_no_savings() -> None:
     """What was charged too much is given back, but never more than level with the clock."""
     waiting = queue()
