@@ -35,12 +35,12 @@ class Call:
 
     __slots__ = (
         "_client",
-        "_connection",
         "_ended",
         "_paused",
         "_within_s",
         "body",
         "close_delimited",
+        "connection",
         "deadline_at",
         "dialling",
         "head",
@@ -59,8 +59,8 @@ class Call:
         self._ended = False
         self._paused = False
         self._within_s = inf
-        self._connection: UpstreamConnection | None = None
         # The connection's and the pool's own:
+        self.connection: UpstreamConnection | None = None
         self.head = head
         self.body = body
         self.sink = sink
@@ -78,16 +78,16 @@ class Call:
         if not self._paused and not self._ended:
             self._paused = True
             self.patience_s = self.deadline_at = inf
-            if self._connection is not None:
-                self._connection.pause()
+            if self.connection is not None:
+                self.connection.pause()
 
     def resume(self) -> None:
         """Read on."""
         if self._paused and not self._ended:
             self._paused = False
             self.expect_within(self._within_s)
-            if self._connection is not None:
-                self._connection.resume()
+            if self.connection is not None:
+                self.connection.resume()
 
     def expect_within(self, seconds: float | None) -> None:
         """Fail with STALLED unless a byte comes within `seconds`, now and after each read; None: never."""
@@ -102,14 +102,14 @@ class Call:
         """Ride on this connection; False if the call has ended meanwhile."""
         if self._ended:
             return False
-        self._connection = connection
+        self.connection = connection
         if self._paused:
             connection.pause()
         return True
 
     def replay(self) -> None:
         """Begin again on a new connection."""
-        self._connection = None
+        self.connection = None
         self.replayable = False
         self._client.dial(self)
 
@@ -117,7 +117,7 @@ class Call:
         """The answer has ended and its connection has been let go."""
         if not self._ended:
             sink = self.sink
-            self._connection = None
+            self.connection = None
             self._end()
             sink.on_end()
 
@@ -135,8 +135,8 @@ class Call:
         self.deadline_at = inf
         del self.sink  # which usually holds the call: a cycle, if it were kept
         self._client.calls.discard(self)
-        connection = self._connection
-        self._connection = None
+        connection = self.connection
+        self.connection = None
         if connection is not None:
             connection.drop()
         if self.dialling is not None:

@@ -93,7 +93,8 @@ class Client:
             connection = idle.pop()
             if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
                 call.replayable = True
-                connection.carry(call)
+                call.connection = connection
+                connection.begin(call)
                 return call
             connection.drop()
         self.dial(call)

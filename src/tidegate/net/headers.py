@@ -83,10 +83,12 @@ def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: byt
     `rest` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
     """
     lines = [_STATUS_LINES.get(status) or _status_line(status)]
-    lines += [b": ".join(header) for header in headers if header[0].lower() not in OWN]
+    for header in headers:
+        if header[0].lower() not in OWN:
+            lines.append(b": ".join(header))
     head = b"\r\n".join(lines)
     # One look at the whole is cheaper than one at each value, and misses nothing.
     line_ends = len(lines) - 1
-    if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or b"\0" in head:
+    if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or 0 in head:
         raise CallerError("a response header carries CR, LF or NUL")
-    return b"%b\r\n%b" % (head, rest)
+    return head + b"\r\n" + rest

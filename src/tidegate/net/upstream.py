@@ -61,9 +61,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._call: Call | None = None
         self._lost = False
         self._reading_paused = False
-        self._begin(False)
+        self._reset(False)
 
-    def _begin(self, headless: bool) -> None:
+    def _reset(self, headless: bool) -> None:
         self._headless = headless  # the answer to HEAD: framing is announced, no body comes
         self._answered = False
         self._in_head = False
@@ -85,17 +85,21 @@ class UpstreamConnection(asyncio.Protocol):
         return not self._lost and self._transport is not None and not self._transport.is_closing()
 
     def carry(self, call: Call) -> None:
-        """Send a call's request and listen for its answer."""
-        transport = self._transport
-        if transport is None or not self.usable:
+        """Carry a call over this new connection, if both are still there."""
+        if not self.usable:
             self._call = call
             self._break("the connection closed before the request was sent")
-            return
-        if not call.attach(self):
+        elif call.attach(self):
+            self.begin(call)
+        else:
             self.drop()
-            return
+
+    def begin(self, call: Call) -> None:
+        """Send a call's request and listen for its answer."""
+        transport = self._transport
+        assert transport is not None
         self._call = call
-        self._begin(call.head.startswith(b"HEAD "))
+        self._reset(call.head.startswith(b"HEAD "))
         if len(call.body) > ONE_WRITE_BYTES:
             transport.write(call.head)
             transport.write(call.body)
