@@ -344,7 +344,10 @@ class Governor:
         if call is None:
             return
         member = self._release(call)
-        self._judge(member, event.kind, call.trial, event.retry_after_s, now, out)
+        if call.stage is Stage.ENDING:
+            member.breaker.on_neutral(call.trial)  # we cut it ourselves
+        else:
+            self._judge(member, event.kind, call.trial, event.retry_after_s, now, out)
         spent = event.kind not in UNSPENT
         call.spent = call.spent or spent
         reason = REASON_OF_FAILURE.get(event.kind, Reason.UPSTREAM_ERROR)
