@@ -147,13 +147,15 @@ class Admission:
         deadlines = pool.settings.deadlines
         total_s = min(deadlines.total_s, inf if request.timeout_s is None else request.timeout_s)
         weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
+        max_wait_s = self._max_wait_s(request)
         return Call(
             request=request,
             pool=pool,
             flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
             charge=charge,
             arrived_at=now,
-            queue_until=now + self._max_wait_s(request),
+            max_wait_s=max_wait_s,
+            queue_until=now + max_wait_s,
             ttft_until=now + deadlines.ttft_s,
             total_until=now + total_s,
             prompt_tokens=prompt,

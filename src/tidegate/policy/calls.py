@@ -42,6 +42,7 @@ class Call:
     flow: Flow
     charge: Charge
     arrived_at: float
+    max_wait_s: float  # for a first attempt, and again for each retry
     queue_until: float
     ttft_until: float
     total_until: float
@@ -76,7 +77,8 @@ class Call:
             due_at = self.total_until
         else:
             due_at = min(self.ttft_until, self.total_until)
-        return min(self.queue_until, due_at) if stage is Stage.WAITING else due_at
+        waits = stage is Stage.WAITING or stage is Stage.RETRYING
+        return min(self.queue_until, due_at) if waits else due_at
 
     def usage(self, reported: Usage | None, produced: int) -> Usage:
         """What it has used: the engine's totals, else the estimate and what was counted."""

@@ -356,6 +356,7 @@ class Governor:
             self._end(call, used, call.cut or reason, ANSWERS[reason].status, now)
         elif self._may_retry(call, member, event.kind, now):
             call.stage = Stage.RETRYING
+            call.queue_until = now + call.max_wait_s
             call.produced = 0
             call.first_token_at = None
             call.pool.retrying.append(call)
@@ -392,8 +393,9 @@ class Governor:
             return False
         if kind not in NEUTRAL:
             call.tried = (*call.tried, member.replica.name)
+        until = min(call.due_at, now + call.max_wait_s)
         others = any(
-            name not in call.tried and each.back_at(now) < call.due_at for name, each in pool.members.items()
+            name not in call.tried and each.back_at(now) < until for name, each in pool.members.items()
         )
         return others and pool.retries.spend(now)
 
@@ -427,7 +429,7 @@ class Governor:
         """A deadline passed before anything could be sent to the client."""
         if now >= call.total_until:
             reason, detail = Reason.TOTAL_TIMEOUT, "no answer within the total deadline"
-        elif call.stage is Stage.WAITING:
+        elif call.stage is Stage.WAITING or (call.stage is Stage.RETRYING and now >= call.queue_until):
             reason, detail = Reason.QUEUE_TIMEOUT, f"no replica of {call.pool.name} had room in time"
         else:
             reason, detail = Reason.TTFT_TIMEOUT, "no first token within its deadline"
