@@ -48,6 +48,7 @@ from tidegate.policy.queueing import ClassSettings
 from tidegate.policy.replicas import HealthSettings
 from tidegate.policy.retries import RetrySettings
 from tidegate.policy.routing import RoutingPolicy, RoutingSettings
+from tidegate.policy.settings import Deadlines
 
 # -- health ------------------------------------------------------------------------------------------
 
@@ -81,6 +82,18 @@ def test_a_replica_is_not_blamed_for_our_queue() -> None:
     tell(governor, 9.0, FirstToken(1, 1), Finished(1, 1))
     assert [type(command) for _, command in wake(governor, 10.0)] == [Abort, Evict]
     assert governor.members["r0"].state(10.0) == "up"
+
+
+def test_what_we_cut_ourselves_blames_nobody() -> None:
+    """A stream that ends in a reset because it was truncated says nothing about its replica."""
+    pool = {"deadlines": Deadlines(total_s=5.0), "breaker": BreakerSettings(consecutive_failures=1)}
+    governor = govern(pool=pool)
+    arrive(governor, 0.0, 1)
+    tell(governor, 1.0, FirstToken(1, 1))
+    wake(governor, 5.0)
+    tell(governor, 5.1, failed(1, FailureKind.RESET, committed=True, output_tokens=30))
+    assert ended(governor) == [(1, "TOTAL_TIMEOUT", 40)]
+    assert governor.members["r0"].state(5.1) == "up"
 
 
 def test_client_errors_never_open_a_breaker() -> None:

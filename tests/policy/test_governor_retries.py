@@ -21,6 +21,7 @@ from tests.policy.build import (
 from tidegate.core.messages import (
     Command,
     Dispatch,
+    DrainAsked,
     Evict,
     Failed,
     FailureKind,
@@ -30,7 +31,7 @@ from tidegate.core.messages import (
 )
 from tidegate.core.reasons import Reason
 from tidegate.policy.breakers import BreakerSettings
-from tidegate.policy.queueing import QueueSettings
+from tidegate.policy.queueing import ClassSettings, QueueSettings
 from tidegate.policy.retries import RetrySettings
 from tidegate.policy.routing import RoutingPolicy, RoutingSettings
 
@@ -147,3 +148,19 @@ def test_a_retry_that_died_leaves_no_first_token() -> None:
     tell(governor, 2.0, failed(1, FailureKind.RESET, 2))
     (record,) = governor.take_ended()
     assert (record.first_token_at, record.dispatched_at, record.attempts) == (None, 1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("max_wait_s", "outcome"), [(5.0, (0.0, "UPSTREAM_ERROR")), (25.0, (25.0, "QUEUE_TIMEOUT"))]
+)
+def test_a_retry_waits_no_longer_than_its_class_may(max_wait_s: float, outcome: tuple[float, str]) -> None:
+    """With all others out of the set it is refused in time, and does not hope until its TTFT deadline."""
+    pool = {"breaker": BreakerSettings(consecutive_failures=1, open_s=20.0)}
+    governor = govern(replicas=2, pool=pool, classes={"default": ClassSettings(max_wait_s=max_wait_s)})
+    arrive(governor, 0.0, 1)
+    other = only(arrive(governor, 0.0, 2), Dispatch).replica
+    tell(governor, 0.0, failed(2, FailureKind.SERVER_ERROR, committed=True))  # now it is out for 20 s
+    told = [(0.0, command) for command in tell(governor, 0.0, failed(1, FailureKind.SERVER_ERROR))]
+    tell(governor, 0.1, DrainAsked(replica=other))  # and then it does not come back
+    told += wake(governor, 100.0)
+    assert [(at, command.reason.name) for at, command in told if isinstance(command, Evict)] == [outcome]
