@@ -53,6 +53,7 @@ class Assembly:
         "_merged",
         "_over",
         "_prompts",
+        "_room",
         "_splitter",
         "_told",
         "_whole",
@@ -81,7 +82,8 @@ class Assembly:
         self._bytes_per_token = bytes_per_token
         self._dialect = Chunks(api.form, choices)
         self._splitter = EventSplitter()
-        self._merged = _Merged(_CHUNK, _Room(limit_bytes))
+        self._room = _Room(limit_bytes)
+        self._merged = _Merged(_CHUNK, self._room)
         self._told: dict[int, _Told] = {}  # by the choice that it was told after
         self._events = 0  # of content
         self._content_bytes = 0
@@ -144,7 +146,13 @@ class Assembly:
         elif look.error is None:
             members = self._merge(data_of(event))
             if look.usage is not None:
-                self._told[self._merged.latest] = _Told(look.usage, bytes(members["usage"]))
+                self._note_usage(_Told(look.usage, bytes(members["usage"])))
+
+    def _note_usage(self, told: _Told) -> None:
+        """Totals: the latest counts, of each choice that has its own."""
+        before = self._told.get(self._merged.latest)
+        self._room.take(len(told.raw) - (len(before.raw) if before is not None else 0))
+        self._told[self._merged.latest] = told
 
     def _merge(self, data: bytes) -> Mapping[str, msgspec.Raw]:
         """Take in one chunk; a comment or a `null` (llama.cpp opens batches with one) has nothing."""
@@ -267,7 +275,7 @@ class _Merged:
         """Index of the item that was told of last."""
         self._shape = shape
         self._room = room
-        self._values: dict[str, bytearray] = {}
+        self._values: dict[str, bytes | bytearray] = {}  # the second if it may be continued
         self._objects: dict[str, _Merged] = {}
         self._items: dict[str, dict[int, _Merged]] = {}
 
@@ -278,14 +286,19 @@ class _Merged:
 
     def add(self, delta: Mapping[str, msgspec.Raw]) -> None:
         """Take in the next delta. DecodeError: not JSON after all."""
+        shape, values = self._shape, self._values
         for name, value in delta.items():
             raw = bytes(value)
-            if name in self._shape.objects and raw.startswith(b"{"):
+            if name in shape.joined:
+                self._continue(name, raw)
+            elif values.get(name) == raw:
+                pass  # as nearly all are
+            elif name in shape.objects and raw.startswith(b"{"):
                 self._object(name).add(_OBJECT.decode(raw))
-            elif name in self._shape.items and raw.startswith(b"["):
+            elif name in shape.items and raw.startswith(b"["):
                 self._add_items(name, _LIST.decode(raw))
             else:
-                self._add_value(name, _tidy(raw))
+                self._set(name, raw)
 
     def members(self) -> dict[str, Any]:
         """All of it, in the order of a whole answer as far as that goes, then as it came."""
@@ -310,30 +323,28 @@ class _Merged:
             if index not in items:
                 self._room.take(_ENTRY_BYTES)
                 items[index] = _Merged(self._shape.items[name], self._room)
-                items[index]._add_value("index", b"%d" % index)
+                items[index]._set("index", b"%d" % index)
             items[index].add(delta)
             self.latest = index
 
-    def _add_value(self, name: str, raw: bytes) -> None:
+    def _set(self, name: str, raw: bytes) -> None:
         old = self._values.get(name)
         if old is None:
             self._room.take(len(name) + len(raw) + _ENTRY_BYTES)
-            self._values[name] = bytearray(raw)
         elif raw in _NOTHING_NEW:
             return  # and so takes nothing back: usage chunks may come with empty choices
-        elif name in self._shape.joined and old[:1] == raw[:1] and raw[:1] in (b'"', b"["):
-            self._continue(old, raw)
-        elif old != raw:
+        else:
             self._room.take(len(raw) - len(old))
-            self._values[name] = bytearray(raw)
+        self._values[name] = bytearray(raw) if name in self._shape.joined else raw
 
-    def _continue(self, old: bytearray, raw: bytes) -> None:
+    def _continue(self, name: str, raw: bytes) -> None:
         """Join two strings, or two lists, without reading either: `"a" "b"` is `"ab"`."""
-        self._room.take(len(raw))
-        seam = b"," if raw.startswith(b"[") and len(old) > 2 else b""
-        old[-1:] = seam + raw[1:]
-
-
-def _tidy(raw: bytes) -> bytes:
-    """An empty list without what white space is in it."""
-    return b"[]" if raw.startswith(b"[") and not raw[1:-1].strip() else raw
+        if raw.startswith(b"[") and not raw[1:-1].strip():
+            raw = b"[]"  # without what white space is in it
+        old = self._values.get(name)
+        if isinstance(old, bytearray) and raw not in _NOTHING_NEW and old[:1] == raw[:1] in (b'"', b"["):
+            self._room.take(len(raw))
+            seam = b"," if raw.startswith(b"[") and len(old) > 2 else b""
+            old[-1:] = seam + raw[1:]
+        else:
+            self._set(name, raw)
