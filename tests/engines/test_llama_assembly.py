@@ -3,8 +3,10 @@
 Asked the same twice, once each way, with sampling that chooses the same tokens. What llama.cpp itself
 tells differently in the two is left out of the comparison, and is all of this:
 
-- `id`, `created`, `timings`: new with each request; the assembled answer has the stream's;
-- `object`: names the form; the assembled answer has the whole one's;
+- `id`, `created`, `timings`, and the `id` of tool calls: new with each request; here those of the stream;
+- `object`: names the form; here that of whole answers;
+- `content`: streams begin with null, whole answers have an empty string even beside tool calls, and so here;
+- `usage` of several choices: streams tell each one's, whole answers the first's, and so here;
 - `index` of tool calls, `prompt_progress`: only in streams; left out;
 - `__verbose` (only with `verbose: true`): describes the last chunk in a stream, here as last told.
 """
