@@ -554,6 +554,50 @@ def test_a_connection_that_closes_while_it_is_used_again() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("code", [500, 503])
+def test_retries_do_not_multiply(code: int) -> None:
+    """When every engine fails, the gateway adds its retry budget to what clients send, and no more."""
+
+    async def main() -> None:
+        pool = {
+            "breaker": {"consecutive_failures": 10_000, "min_samples": 10_000},
+            "retry": {"floor": 3, "budget_ratio": 0.2, "window_s": 600},
+            "deadlines": {"ttft_s": 0.5, "total_s": 0.5},
+        }
+        script = status(code, b"{}", "retry-after: 0")
+        async with (
+            fake_engine(script) as a,
+            fake_engine(script) as b,
+            serving(configured(a, b, pool=pool)) as gateway,
+        ):
+            replies: list[Reply] = []
+            for _ in range(20):
+                replies += await asyncio.gather(*[gateway.ask(chat()) for _ in range(20)])
+            assert {reply.status for reply in replies} <= {502, 503, 504}
+            assert all("x-should-retry" in reply.headers for reply in replies)
+            assert len(a.requests) + len(b.requests) <= 400 * 1.2 + 3
+
+    run(main())
+
+
+def test_an_error_without_end() -> None:
+    """An engine that goes on and on about its error is not listened to."""
+
+    async def main() -> None:
+        async def script(turn: Turn) -> None:
+            await turn.head(500, "content-type: text/plain")
+            while True:
+                await turn.chunk(b"error " * 1_000)
+
+        async with fake_engine(script) as engine, serving(configured(engine, **QUICK)) as gateway:
+            reply = await gateway.ask(chat())
+            assert (reply.status, reply.error["code"]) == (502, "upstream_error")
+            assert len(reply.body) < 2_000
+            await until(lambda: engine.running == 0)
+
+    run(main())
+
+
 def test_the_breaker_closes_again() -> None:
     """Five failures open the breaker; once the engine is well it is used again without being told to."""
 

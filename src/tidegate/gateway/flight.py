@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 HOLD_BYTES = 256 * 1024
 """A whole answer is held up to here, so that one that breaks can still be replaced or refused."""
 ERROR_BYTES = 16 * 1024
-"""As much of an engine's error answer is read for the message that the client gets."""
+"""As much of an engine's error answer is read, for the message that the client gets."""
 FIRST_PROGRESS_TOKENS = 32
 
 OURS = frozenset(
@@ -246,8 +246,10 @@ class Flight:
             return
         self._size += len(data)
         if self._error:
-            if self._size <= ERROR_BYTES:
-                self._parts.append(data)
+            self._parts.append(data[:ERROR_BYTES])
+            if self._size > ERROR_BYTES:
+                self._drop_call()
+                self.on_end()
         elif self._ends is not None:
             self._ends.add(data)
             self._exchange.write(data)
