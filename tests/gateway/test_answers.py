@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import ANSWERS, Reason
-from tidegate.gateway.answers import duration, error_body, header_value, quota_headers, refusal_headers
+from tidegate.gateway.answers import duration, error_body, header_value, quota_lines, refusal_headers
 from tidegate.gateway.apis import APIS, CHAT, MESSAGES, Api
 
 REASONS = list(Reason)
@@ -138,16 +138,22 @@ def test_durations_in_openais_form(seconds: float, written: bytes) -> None:
 
 def test_quotas_say_what_exists() -> None:
     """Limits that are not set have no header; nothing left is 0, never less."""
-    assert quota_headers(Quota()) == []
-    assert dict(quota_headers(Quota(limit_tokens=6000, remaining_tokens=-5, reset_tokens_s=1.0))) == {
+    assert quota_lines(Quota()) == b""
+    assert pairs(quota_lines(Quota(limit_tokens=6000, remaining_tokens=-5, reset_tokens_s=1.0))) == {
         b"x-ratelimit-limit-tokens": b"6000",
         b"x-ratelimit-remaining-tokens": b"0",
         b"x-ratelimit-reset-tokens": b"1s",
     }
-    assert dict(quota_headers(Quota(limit_requests=60, remaining_requests=59, reset_requests_s=inf))) == {
+    assert pairs(quota_lines(Quota(limit_requests=60, remaining_requests=59, reset_requests_s=inf))) == {
         b"x-ratelimit-limit-requests": b"60",
         b"x-ratelimit-remaining-requests": b"59",
+        b"x-ratelimit-reset-requests": b"24h0m0s",
     }
+
+
+def pairs(lines: bytes) -> dict[bytes, bytes]:
+    """Header lines, taken apart."""
+    return dict((name, value) for name, _, value in (line.partition(b": ") for line in lines.splitlines()))
 
 
 @given(text=st.text(), longest=st.integers(0, 50))
@@ -179,8 +185,8 @@ def test_whatever_is_refused_headers_are_clean(
     reset_s: float | None,
 ) -> None:
     """Every header is printable ASCII, and every body is JSON."""
-    quota = Quota(limit_tokens=count, remaining_requests=count, reset_requests_s=reset_s)
-    for name, value in [*refusal_headers(reason, wait_s), *quota_headers(quota)]:
+    quota = Quota(limit_requests=count, remaining_requests=count, reset_requests_s=reset_s)
+    for name, value in [*refusal_headers(reason, wait_s), *pairs(quota_lines(quota)).items()]:
         assert name.islower()
         assert value
         assert all(0x20 < byte < 0x7F for byte in value)

@@ -16,7 +16,14 @@ from tidegate.gateway.apis import Api, Form
 
 Headers = list[tuple[bytes, bytes]]
 
+_REQUESTS, _TOKENS = (
+    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+    % ((unit,) * 3)
+    for unit in (b"requests", b"tokens")
+)
+
 LONGEST_WAIT_S = 120
+DAY_S = 86_400.0
 DETAIL_CHARACTERS = 1_000
 """As much of a detail is said: it may quote what the client sent."""
 
@@ -58,27 +65,28 @@ def refusal_headers(reason: Reason, retry_after_s: float | None = None) -> Heade
     ]
 
 
-def quota_headers(quota: Quota) -> Headers:
-    """What is left of the tightest limits, in OpenAI's `x-ratelimit-*`; those not set are left out."""
-    counts = [
-        (b"x-ratelimit-limit-requests", quota.limit_requests),
-        (b"x-ratelimit-remaining-requests", quota.remaining_requests),
-        (b"x-ratelimit-limit-tokens", quota.limit_tokens),
-        (b"x-ratelimit-remaining-tokens", quota.remaining_tokens),
-    ]
-    resets = [
-        (b"x-ratelimit-reset-requests", quota.reset_requests_s),
-        (b"x-ratelimit-reset-tokens", quota.reset_tokens_s),
-    ]
-    headers = [(name, b"%d" % max(count, 0)) for name, count in counts if count is not None]
-    headers += [(name, duration(wait_s)) for name, wait_s in resets if wait_s is not None and wait_s < inf]
-    return headers
+def quota_lines(quota: Quota) -> bytes:
+    """What is left of the tightest limits, in OpenAI's `x-ratelimit-*`; those not set are left out.
+
+    Header lines and not pairs, because every governed answer has them.
+    """
+    return _lines_of(_REQUESTS, quota.limit_requests, quota.remaining_requests, quota.reset_requests_s) + (
+        _lines_of(_TOKENS, quota.limit_tokens, quota.remaining_tokens, quota.reset_tokens_s)
+    )
+
+
+def _lines_of(form: bytes, limit: int | None, remaining: int | None, reset_s: float | None) -> bytes:
+    if limit is None:
+        return b""
+    return form % (limit, max(remaining or 0, 0), duration(reset_s or 0.0))
 
 
 def duration(seconds: float) -> bytes:
-    """A wait in OpenAI's form, rounded up: `20ms`, `1s`, `6m0s`, `1h0m0s`."""
-    milliseconds = max(ceil(_steady(seconds * 1000)), 0)
-    if 0 < milliseconds < 1000:
+    """A wait in OpenAI's form, rounded up: `20ms`, `1s`, `6m0s`, `1h0m0s`; never is said as a day."""
+    if seconds <= 0:
+        return b"0s"
+    milliseconds = ceil(_steady((seconds if seconds < inf else DAY_S) * 1000))
+    if milliseconds < 1000:
         return b"%dms" % milliseconds
     minutes, rest_s = divmod(-(-milliseconds // 1000), 60)
     hours, rest_minutes = divmod(minutes, 60)

@@ -20,7 +20,7 @@ from tidegate.config import Caller, Config
 from tidegate.core.messages import Arrived, FailureKind, Quota
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.request import Request
-from tidegate.gateway.answers import error_body, quota_headers, refusal_headers
+from tidegate.gateway.answers import error_body, quota_lines, refusal_headers
 from tidegate.gateway.apis import APIS, Api
 from tidegate.gateway.auth import Auth
 from tidegate.gateway.bodies import Body, Problem, open_body
@@ -70,15 +70,16 @@ class Gateway:
         self._ids = count(1)
         self._id_prefix = b"tg-%b-" % urandom(4).hex().encode()
         self._lines = Lines(log)
-        self._callers: dict[int, Caller] = {}
 
     # -- the server's handler ---------------------------------------------------------------------
 
     def on_head(self, exchange: Exchange) -> None:
         """Refuse before the body is read whatever its head already decides."""
         path = exchange.path
-        if path in APIS or path in self._extras:
-            expected = "POST" if path in APIS else exchange.method
+        if path in APIS:
+            expected = "POST"
+        elif path in self._extras:
+            expected = exchange.method
         elif path == "/v1/models" or path.startswith("/v1/models/"):
             expected = "GET"
         else:
@@ -117,7 +118,8 @@ class Gateway:
 
     def _govern(self, exchange: Exchange, api: Api, caller: Caller) -> None:
         request_id = self._request_id(exchange)
-        body = open_body(api, exchange.body, self._media)
+        raw = exchange.body
+        body = open_body(api, raw, self._media)
         if isinstance(body, Problem):
             self._refuse(exchange, Reason.MALFORMED, body.message, caller, request_id, api, body.param)
             return
@@ -152,7 +154,7 @@ class Gateway:
             choices=body.choices,
             generates=api.generates,
             streams=body.stream,
-            body_bytes=_size(body),
+            body_bytes=len(raw),
             affinity=self._affinity(exchange, body) if pool in self._hashing else None,
             timeout_s=timeout_s,
         )
@@ -282,9 +284,9 @@ class Gateway:
     ) -> None:
         """Answer with the error that the table of reasons has for this."""
         headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s), *more]
-        if quota is not None:
-            headers += quota_headers(quota)
-        exchange.respond(ANSWERS[reason].status, headers, error_body(reason, detail, param=param, api=api))
+        lines = quota_lines(quota) if quota is not None else b""
+        body = error_body(reason, detail, param=param, api=api)
+        exchange.respond(ANSWERS[reason].status, headers, body, lines)
 
     def note_failure(self, replica: str, request_id: bytes, kind: FailureKind, detail: str) -> None:
         """One line for an attempt that failed."""
@@ -297,8 +299,3 @@ class Gateway:
     def bytes_per_token(self, pool: str) -> float:
         """As learned by the pool."""
         return self.driver.governor.pools[pool].predictor.bytes_per_token.value
-
-
-def _size(body: Body) -> int:
-    """Bytes that a waiting request keeps in memory."""
-    return sum(len(memoryview(raw)) for raw in body.fields.values())

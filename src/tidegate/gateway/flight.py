@@ -25,7 +25,7 @@ from tidegate.core.messages import (
 )
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Request, Usage
-from tidegate.gateway.answers import quota_headers
+from tidegate.gateway.answers import header_value, quota_lines
 from tidegate.gateway.bodies import Body
 from tidegate.gateway.long_answers import Ends
 from tidegate.gateway.streams import Relay
@@ -319,7 +319,7 @@ class Flight:
     def _begin_stream(self) -> None:
         if not self._exchange.started:
             self._body = None
-            self._exchange.start(200, self._answer_headers())
+            self._exchange.start(200, _passed_on(self._headers), lines=self._answer_lines())
 
     def _ended_well(self) -> bool:
         """End the stream if the answer is whole, however the connection ended; False if it is not."""
@@ -344,7 +344,8 @@ class Flight:
     def _begin_whole(self) -> None:
         length = _value(self._headers, b"content-length")
         self._body = None
-        self._exchange.start(self._status, self._answer_headers(), int(length) if length.isdigit() else None)
+        whole_bytes = int(length) if length.isdigit() else None
+        self._exchange.start(self._status, _passed_on(self._headers), whole_bytes, self._answer_lines())
         beginning = b"".join(self._parts)
         self._parts.clear()
         self._ends = Ends(beginning)
@@ -363,7 +364,7 @@ class Flight:
         if ends is not None:
             self._exchange.end()
         else:
-            self._exchange.respond(self._status, self._answer_headers(), body)
+            self._exchange.respond(self._status, _passed_on(self._headers), body, self._answer_lines())
 
     # -- reports ----------------------------------------------------------------------------------
 
@@ -426,29 +427,30 @@ class Flight:
         if self._call is not None:
             self._call.expect_within(self._upstream.timeouts.inter_token_timeout_s)
 
-    def _answer_headers(self) -> Headers:
-        """The engine's headers less what is ours to say, and what governing has to say."""
+    def _answer_lines(self) -> bytes:
+        """What governing has to say in the head of an answer."""
         command = self._dispatch
-        headers = _passed_on(self._headers)
-        headers.append((b"x-request-id", self._id))
         upstream_s = self._gateway.driver.now() - self._sent_at
-        timing = b"queue;dur=%.1f, upstream;dur=%.1f" % (command.queued_s * 1e3, upstream_s * 1e3)
-        headers.append((b"server-timing", timing))
+        lines = b"x-request-id: %b\r\nserver-timing: queue;dur=%.1f, upstream;dur=%.1f\r\n" % (
+            self._id,
+            command.queued_s * 1e3,
+            upstream_s * 1e3,
+        )
         if command.quota is not None:
-            headers += quota_headers(command.quota)
+            lines += quota_lines(command.quota)
         if command.degraded:
-            headers.append((b"x-tidegate-degraded", ", ".join(command.degraded).encode()))
-        return headers
+            lines += b"x-tidegate-degraded: %b\r\n" % header_value(", ".join(command.degraded))
+        return lines
 
 
 def _passed_on(headers: Headers) -> Headers:
     """An engine's headers, less ours and those that concern only its connection (RFC 9110, 7.6.1)."""
-    named = {name.strip().lower() for name in _value(headers, b"connection").split(b",")}
-    return [
-        (name, value)
-        for name, value in headers
-        if name not in OURS and name not in named and not name.startswith(b"x-ratelimit-")
-    ]
+    kept = [pair for pair in headers if pair[0] not in OURS and not pair[0].startswith(b"x-ratelimit-")]
+    connection = _value(headers, b"connection")
+    if connection and connection.lower() not in (b"keep-alive", b"close"):
+        named = {name.strip().lower() for name in connection.split(b",")}
+        kept = [pair for pair in kept if pair[0] not in named]
+    return kept
 
 
 def _value(headers: Headers, name: bytes) -> bytes:
