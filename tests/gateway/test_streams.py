@@ -317,6 +317,22 @@ def test_several_tokens_in_a_chunk_are_seen_in_its_bytes() -> None:
     assert relay.output_tokens == 400
 
 
+@samples
+def test_mixed_line_ends_in_a_read_are_all_seen(sample: Sample) -> None:
+    """An event that ends in CR LF does not hide between others of its kind."""
+    content = each_event(sample.stream)[4]
+    other = content[:-2] + b"\r\n\r\n"
+    together, apart = relay_of(sample), relay_of(sample)
+    for relay in (together, apart):
+        relay.feed(content)
+
+    together.feed(content + other + content)
+    for one in (content, other, content):
+        apart.feed(one)
+
+    assert together.output_tokens == apart.output_tokens >= 4
+
+
 def test_only_text_is_content_in_responses_too() -> None:
     """Log-probabilities in a delta do not look like tokens."""
     relay = Relay(RESPONSES, withhold_usage=False)

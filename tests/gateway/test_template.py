@@ -29,6 +29,8 @@ def template() -> Template:
         (DONE, None),
         (FIRST[:-1], None),
         (FIRST[1:], None),
+        (FIRST + FIRST[:40], None),
+        (FIRST + b": pi", None),
         (FIRST + DONE, None),
         (DONE + FIRST, None),
         (FIRST + DONE + FIRST, None),
