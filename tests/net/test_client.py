@@ -215,6 +215,26 @@ def test_answers_to_head(run: Run) -> None:
     run(main())
 
 
+@both_loops
+def test_a_body_in_the_answer_to_head_spoils_the_connection(run: Run) -> None:
+    """An engine that sends the body nonetheless is not believed: its bytes are nobody's answer."""
+
+    async def script(peer: Engine, raw: Raw) -> None:
+        while await peer.request(raw):
+            raw.send(ABC)
+
+    async def main() -> None:
+        async with engine(script) as peer:
+            client = Client("127.0.0.1", peer.port)
+            for _ in range(2):
+                sink = await asked(client, ASK.replace(b"GET", b"HEAD"))
+                assert (sink.status, sink.body, sink.ends) == (200, b"", 1)
+            assert peer.connections == 2
+            await client.close()
+
+    run(main())
+
+
 @pytest.mark.parametrize("excess", [b"x", b"HTTP/1.1 ", ABC])
 @both_loops
 def test_a_byte_too_many_spoils_the_connection(run: Run, excess: bytes) -> None:

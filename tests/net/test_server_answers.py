@@ -175,6 +175,50 @@ def test_no_header_can_be_injected(run: Run, headers: Headers) -> None:
 
 
 @both_loops
+def test_lines_follow_the_headers_as_they_are(run: Run) -> None:
+    """Header lines written beforehand come after the headers and before the framing, in either kind of answer."""
+    lines = b"X-A: b\r\nx-c: d\r\n"
+
+    class Answering(Recorder):
+        def on_request(self, exchange: Exchange) -> None:
+            if exchange.path == "/whole":
+                exchange.respond(200, [(b"x", b"y")], b"abc", lines)
+            else:
+                exchange.start(200, [(b"x", b"y")], 3, lines=lines)
+                exchange.end(b"abc")
+
+    async def main() -> None:
+        async with serving(Answering()) as server:
+            for path in (b"/whole", b"/parts"):
+                assert await told(server.port, CLOSING.replace(b"/hold", path)) == (
+                    OK + b"x: y\r\n" + lines + LENGTH + CLOSE + END + b"abc"
+                )
+
+    run(main())
+
+
+@both_loops
+def test_a_handler_keeps_what_it_likes_with_an_exchange(run: Run) -> None:
+    """What a handler notes at the head is there at the body, and nothing is there before."""
+
+    class Noting(Recorder):
+        def on_head(self, exchange: Exchange) -> None:
+            assert exchange.context is None
+            exchange.context = exchange.path
+
+        def on_request(self, exchange: Exchange) -> None:
+            exchange.respond(200, [], f"{exchange.context}".encode())
+
+    async def main() -> None:
+        async with serving(Noting()) as server, connected(server.port) as raw:
+            for path in (b"/a", b"/b"):
+                raw.send(HOLD.replace(b"/hold", path))
+                assert await raw.answer() == (200, path)
+
+    run(main())
+
+
+@both_loops
 def test_framing_is_the_servers_own(run: Run) -> None:
     """Framing that a handler passes on from an engine does not reach the client."""
 

@@ -71,7 +71,8 @@ class Call:
 
     def cancel(self) -> None:
         """Close the engine's connection at once, so that it stops; idempotent."""
-        self._end()
+        if not self._ended:
+            self._end()
 
     def pause(self) -> None:
         """Read no more for now; the engine's writes will stall. The stall deadline does not run."""
@@ -129,8 +130,6 @@ class Call:
             sink.on_failure(kind, detail)
 
     def _end(self) -> None:
-        if self._ended:
-            return
         self._ended = True
         self.deadline_at = inf
         del self.sink  # which usually holds the call: a cycle, if it were kept

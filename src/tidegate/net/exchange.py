@@ -111,7 +111,8 @@ class Exchange:
             head = response_head(status, headers, lines + self._framing(status, len(body)))
             self.started = True
             self._connection.send(head if self._silent else head + body)
-            self._finish()
+            self._release()
+            self._connection.finished(self.keep_alive)
 
     def start(self, status: int, headers: Headers, length: int | None = None, lines: bytes = b"") -> None:
         """Begin an answer of `length` body bytes, or unknown. The head leaves with the first write.
@@ -148,7 +149,8 @@ class Exchange:
                 data += b"0\r\n\r\n"
             if data:
                 self._connection.send(data)
-            self._finish()
+            self._release()
+            self._connection.finished(self.keep_alive)
 
     def abort(self) -> None:
         """Break the connection, so that the client sees that the answer is incomplete."""
@@ -179,19 +181,22 @@ class Exchange:
         bodiless = status in _BODILESS
         self._silent = bodiless or self.method == "HEAD"
         self.keep_alive = self.keep_alive and self.whole and not self._connection.server.draining
-        if length is not None:
-            framing = b"" if bodiless else b"content-length: %d\r\n" % length
-        elif self._old:
-            self.keep_alive = self.keep_alive and self._silent
-            framing = b""
+        if length is None:
+            framing = self._framing_unknown(bodiless)
         else:
-            self._chunked = not self._silent
-            framing = b"" if bodiless else b"transfer-encoding: chunked\r\n"
+            framing = b"" if bodiless else b"content-length: %d\r\n" % length
         if not self.keep_alive:
             return framing + b"connection: close\r\n\r\n"
         if self._old:
             return framing + b"connection: keep-alive\r\n\r\n"
         return framing + b"\r\n"
+
+    def _framing_unknown(self, bodiless: bool) -> bytes:
+        if self._old:
+            self.keep_alive = self.keep_alive and self._silent
+            return b""
+        self._chunked = not self._silent
+        return b"" if bodiless else b"transfer-encoding: chunked\r\n"
 
     def _framed(self, data: bytes) -> bytes:
         if self._silent:
@@ -203,10 +208,6 @@ class Exchange:
                 raise CallerError("the answer is longer than its length")
             self._left_bytes -= len(data)
         return data
-
-    def _finish(self) -> None:
-        self._release()
-        self._connection.finished(self.keep_alive)
 
     def _release(self) -> None:
         """Nothing may be said any more; drop what would keep the handler's objects alive."""

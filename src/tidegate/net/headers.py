@@ -83,9 +83,7 @@ def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: byt
     `rest` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
     """
     lines = [_STATUS_LINES.get(status) or _status_line(status)]
-    for header in headers:
-        if header[0].lower() not in OWN:
-            lines.append(b": ".join(header))
+    lines += [b": ".join(header) for header in headers if header[0].lower() not in OWN]
     head = b"\r\n".join(lines)
     # One look at the whole is cheaper than one at each value, and misses nothing.
     line_ends = len(lines) - 1

@@ -277,7 +277,8 @@ class RequestReader:
         """Note what the fields say of the body, refuse what they may not; True if 100-continue is awaited."""
         limits = self._limits
         headers = self._headers
-        if len(headers) > limits.headers or self._head_too_large(limits.head_bytes):
+        read_bytes = self._fed_bytes + self._slice_bytes  # rarely more than a head may have
+        if len(headers) > limits.headers or (read_bytes > limits.head_bytes and self._head_too_large()):
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
         self._content_length = self._chunks = hosts = 0
         self._chunked = self._upgrade = awaits_continue = False
@@ -312,8 +313,6 @@ class RequestReader:
         if self._chunked:
             raise RefusedError(Reason.MALFORMED, "Transfer-Encoding in HTTP/1.0")
 
-    def _head_too_large(self, bound_bytes: int) -> bool:
-        if self._fed_bytes + self._slice_bytes <= bound_bytes:
-            return False  # the usual case: all that was read is less
+    def _head_too_large(self) -> bool:
         lines_bytes = sum(len(name) + len(value) + 4 for name, value in self._headers)
-        return len(self._target) + lines_bytes > bound_bytes
+        return len(self._target) + lines_bytes > self._limits.head_bytes
