@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from random import Random
@@ -53,7 +53,7 @@ async def play(show: Show, console: Console) -> Outcome:
         with stopped_by_signals(stop):
             told = None if show.live or show.quiet else console.out
             watch = Watch(stage, show.for_s, told)
-            with _logged(watch):
+            with log_to(watch.say):
                 if told:
                     told(f"{curl_line(stage)}\n{stage.admin_url}/status", highlight=False)
                 asyncio.get_running_loop().call_later(min(show.for_s, 1e9), stop.set)
@@ -123,19 +123,20 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 class _EventLog(logging.Handler):
-    """What the gateway logs becomes an event: the screen belongs to the show."""
+    """Hands each message on, as one line."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, say: Callable[[str], None]) -> None:
         super().__init__()
-        self._watch = watch
+        self._say = say
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._watch.say(record.getMessage())
+        self._say(record.getMessage())
 
 
 @contextmanager
-def _logged(watch: Watch) -> Iterator[None]:
-    root, handler = logging.getLogger(), _EventLog(watch)
+def log_to(say: Callable[[str], None]) -> Iterator[None]:
+    """What the gateway logs goes there: the screen belongs to the show."""
+    root, handler = logging.getLogger(), _EventLog(say)
     root.addHandler(handler)
     try:
         yield

@@ -6,6 +6,8 @@ import msgspec
 
 from tidegate.core.records import Budgets
 
+HELD_RATIO = 0.95
+
 
 class ReplicaLook(msgspec.Struct, frozen=True, kw_only=True):
     """One replica: what the gateway believes of it, and what it really computes."""
@@ -47,15 +49,17 @@ class BudgetLook(msgspec.Struct, frozen=True, kw_only=True):
     goodput_per_s: float
     goodput_ratio: float
     """Of what was let in: a tenant's quota is not the fleet's failure."""
+    ok_ratio: float
+    """Answered to their end, of the same."""
     samples: int
 
     @property
     def held(self) -> bool | None:
-        """Whether both P95s are within their budgets; None when there is nothing to judge."""
+        """Whether 95 % were answered, and both P95s of these are within budget; None: nothing to judge."""
         if not self.samples:
             return None
         ttft_s, tpot_s = self.budgets.ttft_s, self.budgets.tpot_s
-        return not (
+        return self.ok_ratio >= HELD_RATIO and not (
             (ttft_s is not None and self.ttft_p95_s > ttft_s)
             or (tpot_s is not None and self.tpot_p95_s > tpot_s)
         )

@@ -43,10 +43,10 @@ def screen(look: Snapshot, curl: str, admin_url: str | None, height: int) -> Ren
 
 
 def _title(look: Snapshot) -> Text:
-    end = "Ctrl-C ends" if look.for_s == inf else f"of {look.for_s:.0f} s"
+    end = " until Ctrl-C" if look.for_s == inf else f" of {look.for_s:.0f} s"
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("tidegate demo", style="bold")
-    text.append(f"  {look.elapsed_s:.0f} s {end}, {look.offered_per_s:.0f} requests/s of a real chat trace")
+    text.append(f"  {look.elapsed_s:.0f} s{end}, {look.offered_per_s:.0f} requests/s of a real chat trace")
     return text
 
 

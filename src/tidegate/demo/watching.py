@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from math import inf
+from math import inf, nan
 from typing import Any
 
 from prometheus_client.core import Metric
@@ -207,6 +207,7 @@ def budget_look(priority: str, budgets: Budgets, records: Sequence[LoadRecord], 
         tpot_p95_s=summary.tpot_s.p95,
         goodput_per_s=summary.goodput_per_s,
         goodput_ratio=summary.goodput_ratio,
+        ok_ratio=summary.ok / summary.requests if summary.requests else nan,
         samples=summary.requests,
     )
 

@@ -46,6 +46,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """What the noisy tenant got under token limits, over rate x time."""
     quota_ratio_with_burst: float
     """The same over rate x time + burst, which is the most that it could have got."""
+    log: list[str] = []
+    """What the gateways logged meanwhile, its beginning; nothing if all is well."""
 
     @property
     def held(self) -> bool:
@@ -58,7 +60,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def compare(runs: list[RunFigures], quota: Quota, *, seed: int, speed: float, complete: bool) -> Comparison:
+def compare(
+    runs: list[RunFigures],
+    quota: Quota,
+    *,
+    seed: int,
+    speed: float,
+    complete: bool,
+    log: list[str] | None = None,
+) -> Comparison:
     """Baseline, request limits, token limits, in this order."""
     baseline, by_requests, by_tokens = runs
     allowed = quota.tokens_per_minute * by_tokens.sent_s / MINUTE_S
@@ -74,6 +84,7 @@ def compare(runs: list[RunFigures], quota: Quota, *, seed: int, speed: float, co
         slowdown_by_tokens=slowdown(by_tokens, baseline),
         quota_ratio=by_tokens.noisy.tokens / allowed if allowed else nan,
         quota_ratio_with_burst=by_tokens.noisy.tokens / (allowed + quota.burst_tokens),
+        log=log or [],
     )
 
 

@@ -32,7 +32,9 @@ class NoisyFigures(msgspec.Struct, frozen=True, kw_only=True):
     served: int
     tokens: int
     """Prompt and output of what was served to its end: what its quota was charged in the end."""
+    refused: int
     failed: dict[str, int]
+    """By reason, refusals among them."""
 
 
 class RunFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +74,7 @@ def figures_of(rule: Rule, records: Sequence[LoadRecord], speed: float, sent_s: 
             requests=len(noisy),
             served=len(served),
             tokens=sum(record.prompt_tokens + record.output_tokens for record in served),
+            refused=sum(record.reason is not None for record in noisy),
             failed=_failed(noisy),
         ),
         lag_s=Distribution.of(r.queued_s * speed for r in records if r.dispatched_at is not None),

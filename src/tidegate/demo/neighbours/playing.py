@@ -21,15 +21,16 @@ from tidegate.demo.neighbours.comparison import Comparison, Quota, compare
 from tidegate.demo.neighbours.figures import RunFigures, figures_of
 from tidegate.demo.neighbours.scenario import CONFIG, KEYS, NOISY, RULES, Rule
 from tidegate.demo.neighbours.view import FleetLook
-from tidegate.demo.show import stopped_by_signals
+from tidegate.demo.show import log_to, stopped_by_signals
 from tidegate.demo.stage import Stage, configured
 from tidegate.policy.limits import MINUTE_S
 from tidegate.workload.requests import PlannedRequest
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.5, 5.0
-DRAIN_S = 30.0
+DRAIN_S = 20.0
 """Of the scenario: how long answers may take after the last request."""
 MOST_OPEN = 300
+LOG_LINES = 10
 
 
 class Contest(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +88,13 @@ async def play(contest: Contest, console: Console) -> Comparison:
     requests = scenario.traffic(contest.seed, contest.for_s, contest.speed)
     trials = [Trial(rule, contest) for rule in RULES]
     started: list[Trial] = []
+    said: list[str] = []
     stop = asyncio.Event()
     try:
         for trial in trials:
             await trial.stage.start()
             started.append(trial)
-        with stopped_by_signals(stop):
+        with stopped_by_signals(stop), log_to(said.append):
             clock = asyncio.get_running_loop().time
             begun_at = clock()
             loads = asyncio.gather(*(trial.load(requests, stop) for trial in trials))
@@ -100,7 +102,12 @@ async def play(contest: Contest, console: Console) -> Comparison:
             sent_s = min(contest.for_s, (clock() - begun_at) * contest.speed)
         runs = [trial.figures(sent_s) for trial in trials]
         return compare(
-            runs, quota(trials[-1].stage), seed=contest.seed, speed=contest.speed, complete=not stop.is_set()
+            runs,
+            quota(trials[-1].stage),
+            seed=contest.seed,
+            speed=contest.speed,
+            complete=not stop.is_set(),
+            log=said[:LOG_LINES],
         )
     finally:
         await asyncio.gather(*(trial.stage.stop() for trial in started))

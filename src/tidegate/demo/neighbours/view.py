@@ -60,9 +60,10 @@ def screen(title: str, runs: list[RunFigures], fleets: list[FleetLook]) -> Rende
 def verdict(found: Comparison) -> RenderableType:
     """At the end."""
     runs = [found.baseline, found.by_requests, found.by_tokens]
-    return Group(
-        Text(story()), Text(), _runs(runs), Text(), Text(_arithmetic(found)), Text(), _conclusion(found)
-    )
+    parts: list[RenderableType] = [Text(story()), _runs(runs), Text(_arithmetic(found)), _conclusion(found)]
+    if found.log:
+        parts.append(Text("\n".join(["The gateways had this to say:", *found.log]), style="yellow"))
+    return Group(*(each for part in parts for each in (part, Text())))
 
 
 def line(title: str, runs: list[RunFigures]) -> str:
@@ -85,7 +86,7 @@ def _runs(runs: list[RunFigures]) -> Table:
             _ratio(slowdown(run, runs[0])),
             duration(others.tpot_s.p95),
             f"{noisy.served}" if noisy.requests else "-",
-            f"{noisy.requests - noisy.served}" if noisy.requests else "-",
+            f"{noisy.refused}" if noisy.requests else "-",
             millions(run.noisy_tokens_per_minute) if noisy.requests else "-",
         )
     return table
