@@ -136,3 +136,14 @@ def test_streams_that_outgrow_their_reservation_close_the_kv_gate() -> None:
     tell(governor, 1.0, FirstToken(1, 1), Progressed(1, 1, 71))
     assert arrive(governor, 1.0, 2) == []
     assert sent(tell(governor, 2.0, Finished(1, 1, usage=used(10, 80)))) == [(2, 1, "r0")]
+
+
+def test_a_correction_that_puts_another_tenant_first_sends_it() -> None:
+    """When a running stream of its tenant outgrows what was thought, the head that did not fit is no head."""
+    governor = govern(concurrency=9)
+    tell(governor, 0.0, ReplicaSeen(replica="r0", kv_capacity_tokens=200))
+    arrive(governor, 0.0, 1, tenant="b")
+    arrive(governor, 0.0, 2, tenant="c", prompt_bytes=20)
+    assert arrive(governor, 0.0, 3, tenant="b", prompt_bytes=160) == []  # too large beside the two
+    assert arrive(governor, 0.0, 4, tenant="c") == []  # small, but b has had less
+    assert sent(tell(governor, 1.0, FirstToken(1, 1), Progressed(1, 1, 31))) == [(4, 1, "r0")]
