@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import settings
+
 from tests.gateway_process import gateway
 
 __all__ = ["gateway"]

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from tests.server_process import ServerProcess, free_port, started
 
 READY_WITHIN_S = 30.0

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from tests.bench.scripted import Scripted, complete, run, serving, silent, until, whole
 from typer.testing import CliRunner
 
+from tests.bench.scripted import Scripted, complete, run, serving, silent, until, whole
 from tidegate.bench.commands import bench
 from tidegate.bench.options import plan_of, tenants_of
 from tidegate.bench.target import first_model

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import typer
-from tests.bench.scripted import complete, run, serving
 from typer.testing import CliRunner
 
+from tests.bench.scripted import complete, run, serving
 from tidegate.bench.commands import bench
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "bench.md"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
 from tests.bench.scripted import (
     DONE,
     Script,
@@ -24,7 +25,6 @@ from tests.bench.scripted import (
     usage,
     whole,
 )
-
 from tidegate.bench.load import LoadLimits, LoadRecord, Progress, most_open, run_load
 from tidegate.bench.target import Target
 from tidegate.core.errors import ConfigurationError

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from tests.emulator_process import EmulatorProcess, running_emulator
 from tests.gateway_process import GatewayProcess, running_gateway
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from anthropic import APIStatusError, AuthenticationError, NotFoundError, RateLimitError
 from anthropic.types import MessageParam
+
 from tests.emulator_process import EmulatorProcess
 from tests.gateway_process import GatewayProcess
 from tests.sdk import anthropic_at

@@ -18,6 +18,7 @@ from openai import (
     RateLimitError,
 )
 from openai.types.responses import Response
+
 from tests.emulator_process import EmulatorProcess
 from tests.gateway_process import GatewayProcess
 from tests.raw_http import eventually

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from tests.engines.llama import Llama, llama_server
 from tests.engines.vllm import Vllm, vllm_server
 

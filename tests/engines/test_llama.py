@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from openai import BadRequestError
+
 from tests.engines.llama import Llama
 from tests.gateway_process import GatewayProcess, running_gateway
 from tests.raw_http import eventually, post, posted, sent
@@ -106,16 +107,18 @@ def test_a_stream_left_midway_frees_its_slot(
     assert llama.metrics()["tokens_predicted_total"] < LONG / 2
 
 
-def test_a_whole_answer_left_midway_holds_up_only_its_slot(
+def test_a_whole_answer_left_midway_frees_its_slot(
     start_llama: Callable[..., Llama], gateway: Callable[..., GatewayProcess]
 ) -> None:
-    """llama.cpp notices a lost client only while it streams: the gateway forgets the request, and goes on."""
+    """llama.cpp notices a lost client only while it streams: so it is asked for a stream, and notices."""
     llama = start_llama(slots=2)
     front = gateway(llama.url)
 
     with sent(front.base_url + "/v1/completions", endless(llama, stream=False)):
         eventually(lambda: llama.busy_slots() == 1, "the engine works on it")
     eventually(lambda: front.status()["in_flight"] == 0, "the gateway has forgotten it")
+    eventually(lambda: llama.busy_slots() == 0, "the engine has stopped")
+    assert llama.metrics()["tokens_predicted_total"] < LONG / 2
 
     with openai_at(front.base_url) as client:
         assert complete(client, llama.alias, "still here", stream=False, **SAME_EACH_TIME).output_tokens == 24

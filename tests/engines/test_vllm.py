@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 from openai import NotFoundError
+
 from tests.engines.vllm import Vllm
 from tests.gateway_process import GatewayProcess, running_gateway
 from tests.raw_http import eventually, post, posted, sent

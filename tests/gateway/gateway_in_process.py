@@ -11,7 +11,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,6 +142,7 @@ async def serving(config: Config, *, errors_expected: bool = False) -> AsyncIter
         if not errors_expected:
             bad = [record.getMessage() for record in log.records if record.levelno >= logging.ERROR]
             assert not bad, bad
+        await _all_have_left(service)
     finally:
         await service.stop(0.0)
         loggers[0].setLevel(level)
@@ -185,6 +186,13 @@ async def _come_to_rest(service: Service) -> None:
         raise AssertionError(
             f"still live: {service.governor.live}; upstream calls: {[client.active for client in clients]}"
         ) from None
+
+
+async def _all_have_left(service: Service) -> None:
+    """Clients that hung up are gone in a moment; the stop below need not poll for them."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await until(lambda: not service.server.connections)
 
 
 def _nothing_is_held(service: Service) -> None:

@@ -153,7 +153,7 @@ def test_quotas_say_what_exists() -> None:
 
 def pairs(lines: bytes) -> dict[bytes, bytes]:
     """Header lines, taken apart."""
-    return dict((name, value) for name, _, value in (line.partition(b": ") for line in lines.splitlines()))
+    return {name: value for name, _, value in (line.partition(b": ") for line in lines.splitlines())}
 
 
 @given(text=st.text(), longest=st.integers(0, 50))

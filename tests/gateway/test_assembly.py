@@ -303,7 +303,7 @@ def test_the_counts_are_those_of_the_stream(sample: Sample) -> None:
 
     assert answer is not None
     assert assembly.first_token
-    assert assembly.error is None
+    assert assembly.saw_error is None
     assert assembly.usage == usage_of(sample.api, answer) == TOTALS
     assert assembly.output_tokens >= sample.content_events
 
@@ -393,7 +393,7 @@ def test_the_engines_own_words_for_an_error() -> None:
     """They are kept, and nothing that follows counts."""
     assembly = fed(CHAT, event({"error": {"message": "out of memory", "code": 500}}) + CONTENT + DONE)
 
-    assert (assembly.error, assembly.first_token) == ("out of memory", False)
+    assert (assembly.saw_error, assembly.first_token) == ("out of memory", False)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,14 @@ class Engine(StrEnum):
     OTHER = "other"
 
 
+class StreamUpstream(StrEnum):
+    """Whether engines are asked for streams although clients want whole answers."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class ProbeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a replica is asked for its health; how often is in `health`."""
 
@@ -107,6 +115,11 @@ class PoolConfig(PoolSettings, frozen=True, kw_only=True, forbid_unknown_fields=
     """Body fields that could jump the engine's queue and are passed on all the same, such as priority."""
     inject_usage: bool = True
     """Ask engines for the usage of streams whose client did not, and keep it from the client."""
+    stream_upstream: StreamUpstream = StreamUpstream.AUTO
+    """Ask for streams and put whole answers together here, so that an engine stops when its client leaves.
+
+    auto: where the engine is llama.cpp, which notices that only while it streams.
+    """
     probe: ProbeConfig = ProbeConfig()
 
 

@@ -47,7 +47,7 @@ class Arrived(msgspec.Struct, frozen=True, tag=True):
 
 
 class FirstToken(msgspec.Struct, frozen=True, tag=True):
-    """The first content, reasoning or tool delta of a stream; a whole answer has no such event."""
+    """The first content, reasoning or tool delta of a stream; an answer that comes whole has none."""
 
     request_id: int
     attempt: int

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.config import Caller, Config
+from tidegate.config.schema import StreamUpstream
 from tidegate.core.messages import Arrived, FailureKind, Quota
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.request import Request
@@ -53,6 +54,8 @@ class Gateway:
         """What the replicas of a pool with `discover` list, by model name."""
         self.listing: Callable[[str], dict[str, Any]] = lambda pool: {}
         """An engine's own entry for the model of a pool."""
+        self.is_llamacpp: Callable[[str], bool] = lambda replica: False
+        """Whether a replica's engine has been found to be llama.cpp."""
         self.refused: Callable[[Reason, str], None] = lambda reason, tenant: None
         """Told of each refusal that never reached the governor, for the metrics."""
         self._auth = Auth(config)
@@ -295,6 +298,13 @@ class Gateway:
         )
 
     # -- for flights ------------------------------------------------------------------------------
+
+    def assembles(self, upstream: Upstream) -> bool:
+        """Whether whole answers are asked for as streams of that replica."""
+        setting = self.config.pools[upstream.pool_name].stream_upstream
+        if setting is StreamUpstream.AUTO:
+            return self.is_llamacpp(upstream.id)
+        return setting is StreamUpstream.ALWAYS
 
     def bytes_per_token(self, pool: str) -> float:
         """As learned by the pool."""

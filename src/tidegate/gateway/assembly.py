@@ -57,8 +57,8 @@ class Assembly:
         "_splitter",
         "_told",
         "_whole",
-        "error",
         "first_token",
+        "saw_error",
     )
 
     def __init__(
@@ -74,7 +74,7 @@ class Assembly:
             raise CallerError(f"answers of {api.path} cannot be assembled")
         self.first_token = False
         """Content, reasoning, a refusal or a tool call has been seen."""
-        self.error: str | None = None
+        self.saw_error: str | None = None
         """The engine's own words for why it gave up."""
         self._form = api.form
         self._choices = choices
@@ -121,7 +121,7 @@ class Assembly:
         if is_whole(rest):
             self._take(rest)
         self._over = True
-        if self.error is not None or not (self._whole or self._dialect.complete):
+        if self.saw_error is not None or not (self._whole or self._dialect.complete):
             return None
         return self._write()
 
@@ -139,7 +139,7 @@ class Assembly:
             self.first_token = True
             self._events += 1
             self._content_bytes += look.content_bytes
-        self.error = look.error
+        self.saw_error = look.error
         self._over = look.final or look.error is not None
         if look.final:
             self._whole = self._merged.has_items

@@ -81,9 +81,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
         model: str | None = None,
         max_tokens: int | None = None,
         inject_usage: bool = False,
+        as_stream: bool = False,
         keep: frozenset[str] = frozenset(),
     ) -> bytes:
-        """The body for the engine. None leaves what the client said; `keep` lets queue-jumpers through."""
+        """The body for the engine. None leaves what the client said; `keep` lets queue-jumpers through.
+
+        `as_stream` asks for a stream, and its usage, although the client wants the answer whole.
+        """
         fields: dict[str, Any] = self.fields.copy()
         if model is not None:
             fields["model"] = model
@@ -91,6 +95,9 @@ class Body(msgspec.Struct, frozen=True, kw_only=True):
             self._bound(fields, max_tokens)
         if inject_usage and self.stream and self.api.asks_usage:
             fields["stream_options"] = self._options_with_usage()
+        if as_stream:
+            fields["stream"] = True
+            fields["stream_options"] = {"include_usage": True}
         if not QUEUE_JUMPING.isdisjoint(fields):
             for name in QUEUE_JUMPING - keep:
                 fields.pop(name, None)

@@ -26,6 +26,7 @@ from tidegate.core.messages import (
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Request, Usage
 from tidegate.gateway.answers import header_value, quota_lines
+from tidegate.gateway.assembly import Assembly, can_assemble
 from tidegate.gateway.bodies import Body
 from tidegate.gateway.long_answers import Ends
 from tidegate.gateway.streams import Relay
@@ -112,7 +113,7 @@ class Flight:
         self._body = body  # until the answer begins: a long prompt must not be kept for a long stream
         self._id = request_id
         self._call: Call | None = None
-        self._relay: Relay | None = None
+        self._relay: Relay | Assembly | None = None
         self._attempt = 0
         self._seen_first = False
         exchange.on_gone = self._on_gone
@@ -139,14 +140,20 @@ class Flight:
             sent = self._exchange.body
         else:
             pool = gateway.config.pools[command.pool]
+            assembled = not body.stream and gateway.assembles(upstream) and can_assemble(body.api)
             sent = body.write(
                 model=upstream.model if upstream.model != body.model else None,
                 max_tokens=command.max_tokens,
                 inject_usage=pool.inject_usage,
+                as_stream=assembled,
                 keep=gateway.allowed_fields[command.pool],
             )
-            if body.stream:
-                ratio = gateway.bytes_per_token(command.pool)
+            ratio = gateway.bytes_per_token(command.pool)
+            if assembled:
+                self._relay = Assembly(
+                    body.api, choices=body.answers, prompts=body.prompts, bytes_per_token=ratio
+                )
+            elif body.stream:
                 self._relay = Relay(
                     body.api,
                     withhold_usage=pool.inject_usage and not body.wants_usage,
@@ -177,7 +184,7 @@ class Flight:
         """End a stream well-formed at an event boundary, and stop the engine."""
         self._drop_call()
         relay = self._relay
-        assert relay is not None
+        assert isinstance(relay, Relay)
         if command.reason is Reason.SHUTTING_DOWN:
             last = relay.error("the gateway is shutting down", command.reason.value)
         else:
@@ -284,7 +291,7 @@ class Flight:
         relay = self._relay
         assert relay is not None
         try:
-            out = relay.feed(data)
+            out = relay.feed(data) or b""  # what is put together gives nothing before its end
         except UpstreamError as error:
             self._drop_call()
             self.on_failure(FailureKind.GARBAGE, str(error))
@@ -324,6 +331,8 @@ class Flight:
     def _ended_well(self) -> bool:
         """End the stream if the answer is whole, however the connection ended; False if it is not."""
         relay = self._relay
+        if isinstance(relay, Assembly):
+            return self._respond_assembled(relay)
         assert relay is not None
         ending = relay.end()
         if not ending.complete:
@@ -333,6 +342,20 @@ class Flight:
         self._begin_stream()
         self._report_finished(200, relay.usage, relay.output_tokens)
         self._exchange.end(ending.tail)
+        return True
+
+    def _respond_assembled(self, assembly: Assembly) -> bool:
+        """Answer with the whole that a stream was put together to; False if it was no whole."""
+        try:
+            answer = assembly.answer()
+        except UpstreamError:
+            answer = None
+        if answer is None:
+            return False
+        headers = [pair for pair in _passed_on(self._headers) if pair[0] != b"content-type"]
+        headers.append((b"content-type", b"application/json"))
+        self._report_finished(200, assembly.usage, assembly.output_tokens)
+        self._exchange.respond(200, headers, answer, self._answer_lines())
         return True
 
     def _relay_off(self) -> None:
@@ -407,9 +430,9 @@ class Flight:
         if committed:
             self._break_off(relay)
 
-    def _break_off(self, relay: Relay | None) -> None:
+    def _break_off(self, relay: Relay | Assembly | None) -> None:
         """End what the client already has, so that it cannot be taken for the whole."""
-        if relay is None:
+        if not isinstance(relay, Relay):
             self._exchange.abort()
         elif relay.saw_error is None:
             self._exchange.end(relay.error("the engine broke off its answer", Reason.UPSTREAM_ERROR.value))

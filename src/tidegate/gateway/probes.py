@@ -41,6 +41,8 @@ class Prober:
     ) -> None:
         self.models: dict[str, dict[str, dict[str, Any]]] = {}
         """What replicas list in /v1/models, by replica id and model name."""
+        self.llamacpp: set[str] = set()
+        """Replicas whose engine is llama.cpp."""
         self.probed: set[str] = set()
         """Replicas that have answered a probe, well or badly."""
         self._config = config
@@ -116,7 +118,9 @@ class Prober:
         self.models[upstream.id] = models
         engine = self._config.pools[upstream.pool_name].engine
         slots = context = None
-        if engine in (Engine.AUTO, Engine.LLAMACPP) and _is_llamacpp(models):
+        self.llamacpp.discard(upstream.id)
+        if engine is Engine.LLAMACPP or (engine is Engine.AUTO and _is_llamacpp(models)):
+            self.llamacpp.add(upstream.id)
             slots, context = _size_of_llamacpp(await self._json(upstream, "/props"))
         if context is None:
             lengths = [_count(entry.get("max_model_len")) for entry in models.values()]

@@ -76,6 +76,7 @@ class Service:
         self.gateway.discovered = self._discovered
         self.gateway.listing = self._listing
         self.prober = Prober(config, self.upstreams, self.driver.tell, self._in_flight)
+        self.gateway.is_llamacpp = self.prober.llamacpp.__contains__
         self.server = Server(
             self.gateway,
             config.http,
