@@ -299,11 +299,11 @@ class Fleet:
             fault = "connect"
         first_at = self.now + 0.02 + rng.expovariate(2.0)
         if fault in EARLY:
-            after_s = rng.choice((0.0, 0.001, rng.random()))
+            at = self.now + rng.choice((0.0, 0.001, rng.random()))
             pause_s = rng.choice((None, 0.4, 300.0)) if fault == "busy" else None
-            self._at(
-                self.now + after_s, Failed(*who, kind=FailureKind(fault), status=500, retry_after_s=pause_s)
-            )
+            self._at(at, Failed(*who, kind=FailureKind(fault), status=500, retry_after_s=pause_s))
+            late = (FirstToken(*who), Finished(*who, output_tokens=9), Progressed(*who, output_tokens=900))
+            self._at(at + rng.random(), rng.choice(late))  # of an attempt that is over by then
         elif fault == "refused":
             self._at(first_at, Finished(*who, status=400))
         elif fault != "hang":
