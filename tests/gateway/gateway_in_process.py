@@ -25,6 +25,8 @@ from tidegate.config import Config
 from tidegate.config.loading import parse
 from tidegate.core.records import RequestRecord
 from tidegate.gateway.service import Service
+from tidegate.net import client as net_client
+from tidegate.net import server as net_server
 from tidegate.policy.limits import Scope
 
 PATIENCE_S = 30.0
@@ -129,6 +131,8 @@ async def serving(config: Config, *, errors_expected: bool = False) -> AsyncIter
     loggers[0].setLevel(logging.DEBUG)
     for logger in loggers:
         logger.addHandler(log)
+    sweeps = net_client.SWEEP_S, net_server.SWEEP_S
+    net_client.SWEEP_S = net_server.SWEEP_S = 0.02  # deadlines of a tenth of a second are kept as such
     service = Service(config)
     running = Running(service, log.records)
     _record_endings(service, running.records)
@@ -145,6 +149,7 @@ async def serving(config: Config, *, errors_expected: bool = False) -> AsyncIter
         await _all_have_left(service)
     finally:
         await service.stop(0.0)
+        net_client.SWEEP_S, net_server.SWEEP_S = sweeps
         loggers[0].setLevel(level)
         for logger in loggers:
             logger.removeHandler(log)

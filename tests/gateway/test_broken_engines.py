@@ -31,8 +31,8 @@ from tests.gateway.http_client import CHAT, Reply, chat, talking
 
 OK_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 QUICK: dict[str, Any] = {
-    "upstream": {"inter_token_timeout_s": 0.3, "connect_timeout_s": 0.3},
-    "pool": {"deadlines": {"ttft_s": 0.7, "total_s": 5}, "retry": {"max_attempts": 1}},
+    "upstream": {"inter_token_timeout_s": 0.15, "connect_timeout_s": 0.3},
+    "pool": {"deadlines": {"ttft_s": 0.4, "total_s": 5}, "retry": {"max_attempts": 1}},
 }
 """Short deadlines and no second attempt, so that one engine's fault is what the client is told of."""
 
@@ -462,7 +462,7 @@ def test_a_whole_answer_that_breaks_off(script: Script, code: int, reason: str) 
     """Nothing of it is sent before it is whole, so that its failure has a status."""
 
     async def main() -> None:
-        quick = QUICK | {"pool": {"deadlines": {"ttft_s": 0.9, "total_s": 0.9}, "retry": {"max_attempts": 1}}}
+        quick = QUICK | {"pool": {"deadlines": {"ttft_s": 0.4, "total_s": 0.4}, "retry": {"max_attempts": 1}}}
         async with fake_engine(script) as engine, serving(configured(engine, **quick)) as gateway:
             reply = await gateway.ask(chat(False))
             assert (reply.status, reply.error["code"]) == (code, reason)

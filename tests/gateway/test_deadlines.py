@@ -22,7 +22,7 @@ from tests.gateway.fake_engine import (
 from tests.gateway.gateway_in_process import configured, run, serving, until
 from tests.gateway.http_client import CHAT, chat, talking
 
-SOON: dict[str, Any] = {"deadlines": {"ttft_s": 0.3, "total_s": 0.3}}
+SOON: dict[str, Any] = {"deadlines": {"ttft_s": 0.2, "total_s": 0.2}}
 
 
 @pytest.mark.parametrize("usage", [False, True])
