@@ -176,7 +176,7 @@ def test_no_header_can_be_injected(run: Run, headers: Headers) -> None:
 
 @both_loops
 def test_lines_follow_the_headers_as_they_are(run: Run) -> None:
-    """Header lines written beforehand come after the headers and before the framing, in either kind of answer."""
+    """Header lines written beforehand come after the headers and before the framing in any answer."""
     lines = b"X-A: b\r\nx-c: d\r\n"
 
     class Answering(Recorder):
