@@ -1,4 +1,6 @@
-"""The least that a Python proxy can cost: uvloop, httptools, and nothing else. `python -m benchmarks.bare PORT ENGINE_PORT...`
+"""The least that a Python proxy can cost: uvloop, httptools, and nothing else.
+
+`python -m benchmarks.bare PORT ENGINE_PORT...`
 
 It reads a request, decodes which model it names, picks the engine with the fewest calls, passes the answer
 on as it arrives and counts its events. No key, no limit, no queue, no deadline, no metric, no error handling:

@@ -65,6 +65,11 @@ class Stream(asyncio.Protocol):
             self.transport.close()
 
 
+def give_up(streams: list[Stream]) -> None:
+    for stream in streams:
+        stream.finish("late")
+
+
 async def main(port: int, streams: int, key: str) -> None:
     request = (
         b"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
@@ -77,7 +82,7 @@ async def main(port: int, streams: int, key: str) -> None:
     )
     opened = [pair[1] for pair in made if not isinstance(pair, BaseException)]
     outcomes: dict[str, int] = {}
-    loop.call_later(PATIENCE_S, lambda: [stream.finish("late") for stream in opened])
+    loop.call_later(PATIENCE_S, give_up, opened)
     for outcome in await asyncio.gather(*(stream.done for stream in opened)):
         outcomes[outcome] = outcomes.get(outcome, 0) + 1
     if len(opened) < streams:
