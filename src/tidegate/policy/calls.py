@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
 
-from tidegate.core.reasons import Reason
+from tidegate.core.reasons import ANSWERS, Reason
+from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
 from tidegate.policy.limits import Charge
 from tidegate.policy.pool import Member, Pool
@@ -85,3 +86,43 @@ class Call:
         if reported is not None:
             return reported
         return Usage(prompt_tokens=round(self.prompt_tokens), output_tokens=max(self.produced, produced))
+
+    def record(
+        self, used: Usage, credits: float, reason: Reason | None, status: int, now: float
+    ) -> RequestRecord:
+        """What became of it, now that it has ended."""
+        request = self.request
+        return RequestRecord(
+            request_id=request.request_id,
+            tenant=request.tenant,
+            key=request.key,
+            priority=request.priority,
+            pool=self.pool.name,
+            replica=self.member.replica.name if self.member else "",
+            attempts=self.attempt,
+            arrived_at=self.arrived_at,
+            dispatched_at=self.dispatched_at,
+            first_token_at=self.first_token_at,
+            ended_at=now,
+            prompt_tokens=used.prompt_tokens,
+            output_tokens=used.output_tokens,
+            cached_tokens=used.cached_tokens,
+            charged_tokens=credits,
+            reason=reason,
+            status=status,
+        )
+
+
+def record_of_refusal(request: Request, reason: Reason, now: float) -> RequestRecord:
+    """What became of a request that never was a call."""
+    return RequestRecord(
+        request_id=request.request_id,
+        tenant=request.tenant,
+        key=request.key,
+        priority=request.priority,
+        pool=request.model,
+        arrived_at=now,
+        ended_at=now,
+        reason=reason,
+        status=ANSWERS[reason].status,
+    )

@@ -4,9 +4,9 @@
     wake_at  = governor.next_wakeup()           # inf for never
     commands = governor.on_wakeup(now)
 
-It composes the mechanisms of this package. A request passes through them in this order: admission (relief,
-limits: a charge) -> queue -> gate and routing (a hold) -> attempt(s) -> settlement. Every ending runs through
-`_end`, which settles the charge and writes the record, once.
+It composes the mechanisms of this package. A request passes through them in this order: `admission` (relief,
+limits: a charge) -> queue -> `dispatching` (gate, routing: a hold) -> attempt(s) -> settlement. Every ending
+runs through `_end`, which settles the charge and writes the record, once. `fleet` keeps the replicas.
 
 Given the same events at the same instants it gives the same commands: `rng` is its only dice.
 """
@@ -25,7 +25,6 @@ from tidegate.core.messages import (
     Arrived,
     Cancelled,
     Command,
-    Dispatch,
     DrainAsked,
     Event,
     Evict,
@@ -33,7 +32,6 @@ from tidegate.core.messages import (
     FailureKind,
     Finished,
     FirstToken,
-    Probe,
     Probed,
     Progressed,
     Reject,
@@ -47,7 +45,10 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
 from tidegate.policy.admission import Admission, Refusal
-from tidegate.policy.calls import Call, Stage
+from tidegate.policy.calls import Call, Stage, record_of_refusal
+from tidegate.policy.dispatching import Dispatcher
+from tidegate.policy.fleet import NEUTRAL, Fleet
+from tidegate.policy.invariants import check
 from tidegate.policy.limits import quota
 from tidegate.policy.pool import Member, Pool
 from tidegate.policy.settings import GovernorSettings
@@ -56,8 +57,6 @@ from tidegate.policy.timers import Timers
 RETRY_AFTER_MIN_S, RETRY_AFTER_MAX_S = 1.0, 120.0
 """The official SDKs do not retry at all after a Retry-After above 120 s."""
 
-NEUTRAL = frozenset({FailureKind.BUSY})
-"""Says nothing about a replica's health."""
 UNSPENT = frozenset({FailureKind.CONNECT, FailureKind.BUSY, FailureKind.DENIED})
 """The engine has computed nothing."""
 KILLING = frozenset({FailureKind.RESET, FailureKind.GARBAGE})
@@ -85,13 +84,15 @@ class Governor:
     settings: GovernorSettings
     rng: Random
     pools: dict[str, Pool] = field(init=False)
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, Member] = field(init=False)
     """Every replica of every pool, by its name, which is unique in the fleet."""
     admission: Admission = field(init=False)
     ended: list[RequestRecord] = field(default_factory=list)
 
     _calls: dict[int, Call] = field(default_factory=dict)
-    _timers: Timers[Call | Member | Pool | Stop] = field(init=False)
+    _timers: Timers[object] = field(init=False)
+    _fleet: Fleet = field(init=False)
+    _dispatcher: Dispatcher = field(init=False)
     _stopping: bool = False
     _handlers: dict[type, Callable[[Any, float, list[Command]], None]] = field(init=False)
 
@@ -100,6 +101,9 @@ class Governor:
         self.pools = {name: Pool.of(name, each, classes) for name, each in self.settings.pools.items()}
         self.admission = Admission(self.settings, self.pools, self.rng)
         self._timers = Timers(_is_dead)
+        self._fleet = Fleet(self.pools, self._timers)
+        self._dispatcher = Dispatcher(self.rng, self._timers)
+        self.members = self._fleet.members
         self._handlers = {
             Arrived: self._on_arrived,
             FirstToken: self._on_first_token,
@@ -141,7 +145,7 @@ class Governor:
                     stirred[item.name] = item
             elif isinstance(item, Member):
                 if item.probe_at <= now:
-                    self._probe(item, now, out)
+                    self._fleet.probe(item, out)
             else:
                 self._cut_all(now, out)
         for pool in stirred.values():
@@ -175,27 +179,20 @@ class Governor:
             self._reject(request, full, now, out)
         else:
             self._calls[request.request_id] = call
-            if not self._send_at_once(call, now, out):
+            if not self._dispatcher.send_at_once(call, now, out):
                 self._enqueue(call, now, out)
-
-    def _send_at_once(self, call: Call, now: float, out: list[Command]) -> bool:
-        """What most requests meet: nobody waits, and some replica has room."""
-        pool = call.pool
-        if pool.queue.requests or pool.retrying:
-            return False
-        member = self._choose(call, now)
-        if member is None:
-            return False
-        pool.queue.pass_by(call.flow, call.prompt_tokens + call.output_tokens)
-        self._dispatch(call, member, now, out)
-        return True
 
     def _enqueue(self, call: Call, now: float, out: list[Command]) -> None:
         cost = call.prompt_tokens + call.output_tokens
         call.waiting = call.pool.queue.push(call, call.flow, cost, call.request.body_bytes, call.due_at)
         self._pump(call.pool, now, out)
         if call.stage is Stage.WAITING:
-            self._arm(call)
+            self._dispatcher.arm(call)
+
+    def _pump(self, pool: Pool | None, now: float, out: list[Command]) -> None:
+        """Something has changed for a pool."""
+        if pool is not None:
+            self._dispatcher.pump(pool, now, out)
 
     def _make_room(self, call: Call, now: float, out: list[Command]) -> Refusal | None:
         """A place in the queue, displacing others where that is just; else why not, its charge voided."""
@@ -222,67 +219,6 @@ class Governor:
         call.charge.void()
         wait_s = call.pool.book(now, self.rng, call.prompt_tokens + call.output_tokens)
         return Refusal(reason, detail, wait_s, quota(now, call.charge.scopes))
-
-    def _pump(self, pool: Pool, now: float, out: list[Command]) -> None:
-        """Send what may be sent: retries first, then the queue in its order, its head never overtaken."""
-        queue = pool.queue
-        if not (queue.requests or pool.retrying or pool.ladder.steps):
-            pool.drain.on_waiting(now, False)
-            return
-        if pool.retrying:
-            self._pump_retries(pool, now, out)
-        while (entry := queue.head()) is not None:
-            call = entry.item
-            assert isinstance(call, Call)
-            member = self._choose(call, now)
-            if member is None:
-                break
-            queue.take(entry)
-            call.waiting = None
-            pool.drain.on_dispatched(now, entry.cost)
-            self._dispatch(call, member, now, out)
-        pool.drain.on_waiting(now, queue.requests > 0)
-        pool.press(now)
-        if queue.requests or pool.retrying or pool.ladder.steps:
-            recheck_at = pool.recheck_at(now)
-            if recheck_at < pool.wake_at:
-                pool.wake_at = recheck_at
-                self._timers.set(recheck_at, pool)
-
-    def _pump_retries(self, pool: Pool, now: float, out: list[Command]) -> None:
-        for call in list(pool.retrying):
-            assert isinstance(call, Call)
-            member = self._choose(call, now)
-            if member is not None:
-                pool.retrying.remove(call)
-                self._dispatch(call, member, now, out)
-
-    def _choose(self, call: Call, now: float) -> Member | None:
-        affinity = call.request.affinity
-        return call.pool.choose(now, self.rng, call.kv_tokens, call.prompt_tokens, affinity, call.tried)
-
-    def _dispatch(self, call: Call, member: Member, now: float, out: list[Command]) -> None:
-        call.attempt += 1
-        call.stage = Stage.RUNNING
-        call.member = member
-        call.hold = member.replica.hold(call.kv_tokens, call.prompt_tokens)
-        call.trial = member.breaker.on_dispatch()
-        call.dispatched_at = now
-        if call.attempt == 1:
-            call.pool.retries.on_request(now)
-        self._arm(call)
-        out.append(
-            Dispatch(
-                request_id=call.request.request_id,
-                attempt=call.attempt,
-                replica=member.replica.name,
-                pool=call.pool.name,
-                max_tokens=call.max_tokens,
-                degraded=call.degraded,
-                queued_s=now - call.arrived_at,
-                quota=quota(now, call.charge.scopes),
-            )
-        )
 
     # -- while it runs ----------------------------------------------------------------------------
 
@@ -328,8 +264,7 @@ class Governor:
             return
         member = self._release(call)
         if call.cut is None:
-            member.breaker.on_success(now, call.trial)
-            member.replica.on_success()
+            self._fleet.succeeded(member, call.trial, now)
         else:
             member.breaker.on_neutral(call.trial)
         refused = event.status >= 400 and event.usage is None
@@ -347,7 +282,7 @@ class Governor:
         if call.stage is Stage.ENDING:
             member.breaker.on_neutral(call.trial)  # we cut it ourselves
         else:
-            self._judge(member, event.kind, call.trial, event.retry_after_s, now, out)
+            self._fleet.failed(member, event.kind, call.trial, now, out, event.retry_after_s)
         spent = event.kind not in UNSPENT
         call.spent = call.spent or spent
         reason = REASON_OF_FAILURE.get(event.kind, Reason.UPSTREAM_ERROR)
@@ -360,31 +295,13 @@ class Governor:
             call.produced = 0
             call.first_token_at = None
             call.pool.retrying.append(call)
-            self._arm(call)
+            self._dispatcher.arm(call)
         else:
             what = f"answered {event.status}" if event.status else f"failed ({event.kind.value})"
             said = f": {event.detail}" if event.detail else ""
             detail = f"the engine {what}, after {call.attempt} attempt(s){said}"
             self._evict(call, reason, detail, now, out, event.retry_after_s)
         self._pump(call.pool, now, out)
-
-    def _judge(
-        self,
-        member: Member,
-        kind: FailureKind,
-        trial: int,
-        pause_s: float | None,
-        now: float,
-        out: list[Command],
-    ) -> None:
-        """What a failure says of its replica."""
-        if kind in NEUTRAL:
-            member.breaker.on_neutral(trial)
-            member.replica.on_busy(now, pause_s)
-            return
-        member.breaker.on_failure(now, trial, member.pool.may_open_breaker())
-        if kind is FailureKind.CONNECT and not member.replica.probing and not member.removed:
-            self._probe(member, now, out)
 
     def _may_retry(self, call: Call, member: Member, kind: FailureKind, now: float) -> bool:
         """Another attempt: on another replica, except that one which was only busy may be asked again."""
@@ -409,17 +326,10 @@ class Governor:
 
     # -- deadlines --------------------------------------------------------------------------------
 
-    def _arm(self, call: Call) -> None:
-        """Have it looked at when its next deadline passes. An earlier timer of its own re-arms later."""
-        due_at = call.due_at
-        if due_at < call.armed_at:
-            call.armed_at = due_at
-            self._timers.set(due_at, call)
-
     def _on_due(self, call: Call, now: float, out: list[Command]) -> None:
         call.armed_at = inf
         if call.due_at > now:
-            self._arm(call)
+            self._dispatcher.arm(call)
         elif call.stage is Stage.STREAMING and call.request.streams:
             self._truncate(call, Reason.TOTAL_TIMEOUT, now, out)
         else:
@@ -444,7 +354,7 @@ class Governor:
             self._release(call)
             call.spent = True
             if blamed:
-                self._judge(member, FailureKind.STALLED, trial, None, now, out)
+                self._fleet.failed(member, FailureKind.STALLED, trial, now, out)
             else:
                 member.breaker.on_neutral(trial)
         self._evict(call, reason, detail, now, out)
@@ -466,19 +376,7 @@ class Governor:
                 quota=refusal.quota,
             )
         )
-        self.ended.append(
-            RequestRecord(
-                request_id=request.request_id,
-                tenant=request.tenant,
-                key=request.key,
-                priority=request.priority,
-                pool=request.model,
-                arrived_at=now,
-                ended_at=now,
-                reason=refusal.reason,
-                status=ANSWERS[refusal.reason].status,
-            )
-        )
+        self.ended.append(record_of_refusal(request, refusal.reason, now))
 
     def _evict(
         self,
@@ -536,79 +434,24 @@ class Governor:
         call.stage = Stage.ENDED
         del self._calls[call.request.request_id]
         self._timers.forget()
-        request = call.request
-        self.ended.append(
-            RequestRecord(
-                request_id=request.request_id,
-                tenant=request.tenant,
-                key=request.key,
-                priority=request.priority,
-                pool=call.pool.name,
-                replica=call.member.replica.name if call.member else "",
-                attempts=call.attempt,
-                arrived_at=call.arrived_at,
-                dispatched_at=call.dispatched_at,
-                first_token_at=call.first_token_at,
-                ended_at=now,
-                prompt_tokens=used.prompt_tokens,
-                output_tokens=used.output_tokens,
-                cached_tokens=used.cached_tokens,
-                charged_tokens=credits,
-                reason=reason,
-                status=status,
-            )
-        )
+        self.ended.append(call.record(used, credits, reason, status, now))
 
     # -- replicas ---------------------------------------------------------------------------------
 
     def _on_added(self, event: ReplicaAdded, now: float, out: list[Command]) -> None:
-        pool = self.pools.get(event.pool)
-        if pool is None:
-            raise CallerError(f"replica {event.replica} joins {event.pool}, which is no pool")
-        if event.replica in self.members:
-            raise CallerError(f"replica {event.replica} is there already")
-        member = self.members[event.replica] = pool.add(event, now)
-        self._probe_at(now, member)
-        self._pump(pool, now, out)
+        self._pump(self._fleet.add(event, now), now, out)
 
     def _on_removed(self, event: ReplicaRemoved, now: float, out: list[Command]) -> None:
-        member = self.members.pop(event.replica, None)
-        if member is not None:
-            member.pool.remove(event.replica)
-            self._timers.forget()
+        self._fleet.remove(event.replica)
 
     def _on_drain_asked(self, event: DrainAsked, now: float, out: list[Command]) -> None:
-        member = self.members.get(event.replica)
-        if member is not None:
-            member.replica.on_drain(now, event.drain)
-            self._pump(member.pool, now, out)
+        self._pump(self._fleet.drain(event.replica, now, event.drain), now, out)
 
     def _on_seen(self, event: ReplicaSeen, now: float, out: list[Command]) -> None:
-        member = self.members.get(event.replica)
-        if member is None:
-            return
-        member.pool.on_seen(member, event, now)
-        self._pump(member.pool, now, out)
-
-    def _probe(self, member: Member, now: float, out: list[Command]) -> None:
-        """Ask for a probe unless one is under way. Its answer sets the time of the next one."""
-        member.probe_at = inf
-        if not member.replica.probing:
-            member.replica.probing = True
-            out.append(Probe(replica=member.replica.name))
-
-    def _probe_at(self, when: float, member: Member) -> None:
-        member.probe_at = when
-        self._timers.set(when, member)
+        self._pump(self._fleet.seen(event, now), now, out)
 
     def _on_probed(self, event: Probed, now: float, out: list[Command]) -> None:
-        member = self.members.get(event.replica)
-        if member is None:
-            return
-        changed = member.replica.on_probe(now, event.ok)
-        self._probe_at(now + member.replica.health.interval_s, member)
-        if changed:
-            self._pump(member.pool, now, out)
+        self._pump(self._fleet.probed(event, now), now, out)
 
     # -- shutdown ---------------------------------------------------------------------------------
 
@@ -631,27 +474,7 @@ class Governor:
 
     def check(self) -> None:
         """Assert that every count is the sum of what it counts. Tests call it after each step."""
-        calls = list(self._calls.values())
-        for pool in self.pools.values():
-            pool.queue.check()
-            waiting = [call for call in calls if call.pool is pool and call.stage is Stage.WAITING]
-            assert pool.queue.requests == len(waiting)
-            retrying = [call for call in calls if call.pool is pool and call.stage is Stage.RETRYING]
-            assert set(map(id, pool.retrying)) == set(map(id, retrying))
-            for member in pool.members.values():
-                held = [call.hold for call in calls if call.hold and call.hold.replica is member.replica]
-                replica = member.replica
-                assert replica.in_flight == len(held)
-                assert abs(replica.kv_held - sum(hold.kv_tokens for hold in held)) < 1e-3
-                assert abs(replica.prefill_held - sum(hold.prefill_tokens for hold in held)) < 1e-3
-                assert member.breaker.trials <= member.breaker.settings.half_open_trials
-        for scope in self.admission.scopes():
-            assert scope.in_flight == sum(scope in call.charge.scopes for call in calls)
-        for call in calls:
-            running = call.stage in (Stage.RUNNING, Stage.STREAMING, Stage.ENDING)
-            assert (call.hold is not None) == running
-            assert (call.waiting is not None) == (call.stage is Stage.WAITING)
-            assert not call.charge.settled
+        check(list(self._calls.values()), self.pools.values(), self.admission.scopes())
 
 
 def _honest(retry_after_s: float | None) -> float | None:
@@ -661,7 +484,7 @@ def _honest(retry_after_s: float | None) -> float | None:
     return min(max(retry_after_s, RETRY_AFTER_MIN_S), RETRY_AFTER_MAX_S)
 
 
-def _is_dead(item: Call | Member | Pool | Stop) -> bool:
+def _is_dead(item: object) -> bool:
     if isinstance(item, Call):
         return item.stage is Stage.ENDED
     return isinstance(item, Member) and item.removed
