@@ -1,4 +1,4 @@
-"""The replicas of every pool: who comes and goes, who is probed, and what does an attempt's end say of its replica?
+"""The replicas of every pool: who comes and goes, who is probed, and what does an attempt say of its replica?
 
 Composes health, breaker and gate of each replica for the governor. Health is decided here and nowhere else:
 drivers only report.
