@@ -128,13 +128,18 @@ class Driver:
                 )
 
     def _execute(self, command: Command) -> None:
-        if isinstance(command, Dispatch):
-            self.flights[command.request_id].dispatch(command)
-        elif isinstance(command, Reject | Evict):
-            self.flights.pop(command.request_id).refuse(command)
-        elif isinstance(command, Truncate):
-            self.flights[command.request_id].truncate(command)
-        elif isinstance(command, Abort):
-            self.flights[command.request_id].abort(command)
-        elif isinstance(command, Probe):
+        if isinstance(command, Probe):
             self._on_probe(command.replica)
+            return
+        flight = self.flights.get(command.request_id)
+        if flight is None:
+            return  # its end waits in `_pending`: a deadline of the same instant was let pass before it
+        if isinstance(command, Dispatch):
+            flight.dispatch(command)
+        elif isinstance(command, Truncate):
+            flight.truncate(command)
+        elif isinstance(command, Abort):
+            flight.abort(command)
+        else:
+            del self.flights[command.request_id]
+            flight.refuse(command)

@@ -1,0 +1,78 @@
+"""What of the head of an engine's answer goes on to the client, and what does governing add?"""
+
+from __future__ import annotations
+
+from tidegate.core.messages import Dispatch
+from tidegate.gateway.answers import header_value, quota_lines
+from tidegate.net.headers import Headers
+
+OURS = frozenset(
+    {
+        b"connection",
+        b"content-length",
+        b"date",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-connection",
+        b"retry-after",
+        b"retry-after-ms",
+        b"server",
+        b"server-timing",
+        b"set-cookie",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-request-id",
+        b"x-should-retry",
+        b"x-tidegate-degraded",
+    }
+)
+"""Headers of an engine that say nothing to the client: framing is ours, and so are identity and limits."""
+
+
+def passed_on(headers: Headers) -> Headers:
+    """An engine's headers, less ours and those that concern only its connection (RFC 9110, 7.6.1)."""
+    kept = [pair for pair in headers if pair[0] not in OURS and not pair[0].startswith(b"x-ratelimit-")]
+    connection = value_of(headers, b"connection")
+    if connection and connection.lower() not in (b"keep-alive", b"close"):
+        named = {name.strip().lower() for name in connection.split(b",")}
+        kept = [pair for pair in kept if pair[0] not in named]
+    return kept
+
+
+def governed_lines(command: Dispatch, request_id: bytes, upstream_s: float) -> bytes:
+    """Header lines of every governed answer: identity, timing, what limits leave, what was degraded."""
+    lines = b"x-request-id: %b\r\nserver-timing: queue;dur=%.1f, upstream;dur=%.1f\r\n" % (
+        request_id,
+        command.queued_s * 1e3,
+        upstream_s * 1e3,
+    )
+    if command.quota is not None:
+        lines += quota_lines(command.quota)
+    if command.degraded:
+        lines += b"x-tidegate-degraded: %b\r\n" % header_value(", ".join(command.degraded))
+    return lines
+
+
+def value_of(headers: Headers, name: bytes) -> bytes:
+    """The first value of that (lower-case) name; b"" if there is none."""
+    for known, value in headers:
+        if known == name:
+            return value
+    return b""
+
+
+def is_stream(status: int, headers: Headers) -> bool:
+    """Whether an answer is a stream of events that can be read as it comes."""
+    return (
+        status == 200
+        and value_of(headers, b"content-type").startswith(b"text/event-stream")
+        and value_of(headers, b"content-encoding") in (b"", b"identity")
+    )
+
+
+def retry_after_s(headers: Headers) -> float | None:
+    """A Retry-After in seconds; the other form, a date, is not used by engines."""
+    value = value_of(headers, b"retry-after")
+    return float(value) if value.isdigit() and len(value) < 7 else None
