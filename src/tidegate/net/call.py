@@ -45,9 +45,10 @@ class Call:
         "dialling",
         "head",
         "patience_s",
-        "replayable",
         "reusable",
+        "sent",
         "sink",
+        "stale_until",
     )
 
     def __init__(self, client: Client, head: bytes, body: bytes, sink: ResponseSink) -> None:
@@ -64,7 +65,8 @@ class Call:
         self.head = head
         self.body = body
         self.sink = sink
-        self.replayable = False
+        self.sent = False  # to a connection, which may have carried it to the engine
+        self.stale_until = -inf  # a break until then is the fault of a reused connection
         self.patience_s = inf  # how long it may be silent from each read on
         self.deadline_at = inf
         self.dialling: asyncio.Task[None] | None = None
@@ -111,7 +113,7 @@ class Call:
     def replay(self) -> None:
         """Begin again on a new connection."""
         self.connection = None
-        self.replayable = False
+        self.stale_until = -inf
         self._client.dial(self)
 
     def complete(self) -> None:

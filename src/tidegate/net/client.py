@@ -2,7 +2,8 @@
 
 A `Client` keeps the connections of one origin. The most recently used idle one is taken first; a
 reused one that turns out dead before any byte of an answer is replaced once, silently, because an
-engine may close it at the very moment of sending. Nothing else is ever sent twice.
+engine may close it at the very moment of sending. Nothing else is ever sent twice, and CONNECT is said
+only of a request that no engine can have seen.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from tidegate.net.upstream import UpstreamConnection
 __all__ = ["Call", "Client", "ClientLimits", "Response", "ResponseSink"]
 
 SWEEP_S = 0.25
+STALE_WITHIN_S = 1.0
+"""A reused connection that breaks within this of sending was stale: the engine had closed it, and its reset
+answers our first segment, a round trip later; 1 s leaves room for a network far away and for two segments
+lost (Linux sends again after 0.2 s at least, then after twice that). One that breaks later had taken the
+request, which may be what broke it."""
 RESPONSE_BYTES = 32 * 2**20
 """What `request` takes of an answer at most."""
 
@@ -92,7 +98,7 @@ class Client:
         while idle:
             connection = idle.pop()
             if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
-                call.replayable = True
+                call.stale_until = self.now() + STALE_WITHIN_S
                 call.connection = connection
                 connection.begin(call)
                 return call
@@ -178,7 +184,7 @@ class Client:
         if failure:
             connection.drop()
             self.left(connection)
-            call.fail(FailureKind.CONNECT, failure)
+            call.fail(FailureKind.RESET if call.sent else FailureKind.CONNECT, failure)
         else:
             connection.carry(call)
 

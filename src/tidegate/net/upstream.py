@@ -99,6 +99,7 @@ class UpstreamConnection(asyncio.Protocol):
         transport = self._transport
         assert transport is not None
         self._call = call
+        call.sent = True
         self._reset(call.head.startswith(b"HEAD "))
         if len(call.body) > ONE_WRITE_BYTES:
             transport.write(call.head)
@@ -174,7 +175,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call = None
         if call is None:
             return
-        if call.replayable and not self._answered:
+        if not self._answered and self._client.now() <= call.stale_until:
             call.replay()
         else:
             call.fail(FailureKind.RESET, detail)
