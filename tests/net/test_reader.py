@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +109,26 @@ def test_what_waits_is_bounded() -> None:
             reader.feed(stream[at : at + read_bytes])
         assert reader.crowded
         assert len(reader.queue) <= 16_384 / len(request) + LIMITS.pipelined + 2
+
+
+@pytest.mark.parametrize("head_bytes", [200, 16_384, 16_385, 40_000, 65_536])
+@pytest.mark.parametrize("before_bytes", [0, 100, 16_000])
+def test_a_head_is_taken_up_to_its_bound(head_bytes: int, before_bytes: int) -> None:
+    """Exactly the bound is taken and one byte more is not, however it is cut and whatever came before it."""
+    limits = ServerLimits(head_bytes=head_bytes, headers=1000)
+    before = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % before_bytes + b"x" * before_bytes
+    start = b"GET /%b HTTP/1.1\r\nHost: a\r\n"
+    for excess_bytes, refused in [(-1, False), (0, False), (1, True), (4_464, True), (70_000, True)]:
+        fields = b"X: %b\r\n\r\n"
+        fill = head_bytes + excess_bytes - len(start % b"") - len(fields % b"")
+        head = start % (b"p" * 50) + fields % (b"y" * (fill - 50))
+        assert len(head) == head_bytes + excess_bytes
+        stream = (before if before_bytes else b"") + head
+        for read_bytes in (len(stream), 16_384, 9_999, len(stream) - 1):
+            reader = RequestReader(cast(Connection, Owner()), limits)
+            for at in range(0, len(stream), read_bytes):
+                reader.feed(stream[at : at + read_bytes])
+            *earlier, last = reader.queue
+            assert len(earlier) == (1 if before_bytes else 0)
+            assert (last.refusal is not None) == refused, (excess_bytes, read_bytes)
+            assert last.refusal is None or last.refusal[0] is Reason.HEAD_TOO_LARGE

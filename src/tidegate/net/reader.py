@@ -48,6 +48,7 @@ class RequestReader:
     """Turns the bytes of one connection into exchanges."""
 
     __slots__ = (
+        "_begun_bytes",
         "_body_bytes",
         "_chunked",
         "_chunks",
@@ -80,8 +81,9 @@ class RequestReader:
         self._refusal: RefusedError | None = None  # what a callback raised
         self.unparsed = b""
         """What waits for `read_on`."""
-        # Bytes fed since this head or body began, in whole slices, and the slice being fed.
+        # Bytes fed since the slice in which this head or body began, that slice, and the one being fed.
         self._fed_bytes = 0
+        self._begun_bytes = 0
         self._slice_bytes = 0
         self._pieces: list[bytes] = []
         self._body_bytes = 0
@@ -200,6 +202,7 @@ class RequestReader:
             self._target = b""
             self._headers = []
             self._fed_bytes = 0
+            self._begun_bytes = self._slice_bytes
 
     def on_url(self, url: bytes) -> None:
         if not self._resuming:
@@ -277,7 +280,7 @@ class RequestReader:
         """Note what the fields say of the body, refuse what they may not; True if 100-continue is awaited."""
         limits = self._limits
         headers = self._headers
-        read_bytes = self._fed_bytes + self._slice_bytes  # rarely more than a head may have
+        read_bytes = self._begun_bytes + self._fed_bytes  # at least this head; rarely more than it may have
         if len(headers) > limits.headers or (read_bytes > limits.head_bytes and self._head_too_large()):
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
         self._content_length = self._chunks = hosts = 0
@@ -314,5 +317,9 @@ class RequestReader:
             raise RefusedError(Reason.MALFORMED, "Transfer-Encoding in HTTP/1.0")
 
     def _head_too_large(self) -> bool:
-        lines_bytes = sum(len(name) + len(value) + 4 for name, value in self._headers)
-        return len(self._target) + lines_bytes > self._limits.head_bytes
+        """Counts the head as it is written plainly: the parser does not tell of white space around values."""
+        parser = self._parser
+        assert parser is not None
+        request_line_bytes = len(parser.get_method()) + len(self._target) + len("  HTTP/1.1\r\n")
+        lines_bytes = sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers)
+        return request_line_bytes + lines_bytes + len("\r\n") > self._limits.head_bytes
