@@ -201,3 +201,15 @@ def test_every_api_measures_something() -> None:
     said = {name: "T" * 100 for api in APIS.values() for name in (*api.texts, api.batch) if name}
     for api in APIS.values():
         assert opened(api, said).prompt_bytes >= 100
+
+
+@pytest.mark.parametrize("odd", [b"1e999", b"[1e999]", b'{"image_url":-1e999}'])
+def test_what_cannot_be_decoded_is_text(odd: bytes) -> None:
+    """A number that no float holds hides neither the text beside it nor the prompts."""
+    for api in (COMPLETIONS, EMBEDDINGS, RERANK):
+        assert api.batch is not None
+        raw = b'{"model":"m","%b":["%b","%b",%b]}' % (api.batch.encode(), b"T" * 500, b"T" * 500, odd)
+        body = open_body(api, raw)
+        assert isinstance(body, Body)
+        assert body.prompt_bytes >= 1000
+        assert body.prompts >= 3

@@ -20,6 +20,15 @@ from tidegate.gateway.prompts import MediaEstimate, affinity_source, measure
 MOST = 2**31 - 1
 """Largest count taken; llama.cpp's own limit, and beyond any context."""
 
+MOST_MEMBERS = 1_000
+"""Members at the top level. OpenAI's largest route knows some 40, engines twice as many."""
+OPTIONS_BYTES = 4_096
+"""Size of `stream_options`, of which all that is known are four switches."""
+
+MOST_PROMPTS = 8_192
+"""Prompts, inputs or documents in one body. OpenAI's embeddings take 2,048 (API reference, `input`); four
+times as many, because engines set no bound of their own and some clients rely on that."""
+
 QUEUE_JUMPING = frozenset(
     {
         # vLLM: own place in its queue, its cache and KV transfers (which name hosts), hooks of plugins.
@@ -143,6 +152,11 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
         return _wrong("stream_options.include_usage", "true or false")
     prompt = measure(api, opened, raw, media)
     prompts = prompt.prompts
+    if prompts > MOST_PROMPTS:
+        return Problem(
+            api.batch,
+            f"'{api.batch}' holds more than {MOST_PROMPTS} elements; send them in several requests.",
+        )
     returned, generated = _outputs(said)
     return Body(
         api=api,
@@ -162,6 +176,10 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
 # -- the top level --------------------------------------------------------------------------------
 
 _TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_PROMPT_FIELDS = sorted({name for api in APIS.values() for name in (*api.texts, api.batch) if name})
+_LARGE = msgspec.json.Decoder(
+    msgspec.defstruct("Large", [(name, msgspec.Raw, msgspec.Raw(b"")) for name in _PROMPT_FIELDS])
+)
 _encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 _TRUE, _FALSE, _NULL = msgspec.Raw(b"true"), msgspec.Raw(b"false"), msgspec.Raw(b"null")
 _SWITCHES = (_TRUE, _FALSE, _NULL)
@@ -173,13 +191,33 @@ def _open(raw: bytes) -> dict[str, msgspec.Raw] | Problem:
     if not raw.isascii() and not _is_utf8(raw):
         return Problem(None, "The body is not valid UTF-8; encode the JSON in UTF-8.")
     try:
-        return _TOP.decode(raw)
+        fields = None if len(raw) > _MOST_COLONS and _is_crowded(raw) else _TOP.decode(raw)
     except RecursionError:
         return Problem(None, "The body is nested too deeply; flatten it.")
     except msgspec.ValidationError:
         return Problem(None, "The body is not a JSON object; send one, in curly brackets.")
     except msgspec.DecodeError as error:
         return Problem(None, f"The body is not valid JSON; correct it: {error}.")
+    if fields is None or len(fields) > MOST_MEMBERS:
+        return Problem(None, f"The body has too many members; send at most {MOST_MEMBERS}.")
+    return fields
+
+
+_MOST_COLONS = 2**16
+"""As many members are taken apart at most: 30 ms, where three million take seconds."""
+
+
+def _is_crowded(raw: bytes) -> bool:
+    """True if there may be so many members outside of the prompt that even to count them would take long.
+
+    Every member has a colon. Prompts, tools and documents may have any number of them, in objects as in
+    text, so that where there are many those are left out; no other field has use for as many.
+    """
+    colons = raw.count(b":")
+    if colons > _MOST_COLONS:
+        large = _LARGE.decode(raw)
+        colons -= sum(bytes(getattr(large, name)).count(b":") for name in _PROMPT_FIELDS)
+    return colons > _MOST_COLONS
 
 
 def _is_utf8(raw: bytes) -> bool:
@@ -209,6 +247,13 @@ class _Reader(NamedTuple):
 _COUNT = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None)
 _OPTIONS = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
+
+def _options(raw: msgspec.Raw) -> dict[str, msgspec.Raw] | None:
+    if len(raw) > OPTIONS_BYTES:
+        raise msgspec.ValidationError
+    return _OPTIONS.decode(raw)
+
+
 _NAME = _Reader(msgspec.json.Decoder(str).decode, "a string")
 _SWITCH = _Reader(msgspec.json.Decoder(bool | None).decode, "true, false or null")
 _BOUND = _Reader(_COUNT.decode, f"a whole number from 0 to {MOST}, or left out for no bound")
@@ -220,7 +265,7 @@ _AT_LEAST_ONE = _Reader(
 _GENERATING: dict[str, _Reader] = {
     "model": _NAME,
     "stream": _SWITCH,
-    "stream_options": _Reader(_OPTIONS.decode, "an object or null"),
+    "stream_options": _Reader(_options, f"an object or null, of at most {OPTIONS_BYTES} bytes"),
     "n": _AT_LEAST_ONE,
     "n_cmpl": _AT_LEAST_ONE,  # llama.cpp's name for n
     "best_of": _AT_LEAST_ONE,
