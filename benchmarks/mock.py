@@ -41,7 +41,7 @@ ANSWER = (
 MODELS = b'{"object":"list","data":[{"id":"mock","object":"model","created":1760000000,"owned_by":"mock"}]}'
 PACE_S = 0.02
 PHASES = 20
-CHUNKS = 50
+CHUNKS = 200
 
 
 def whole(body: bytes) -> bytes:

@@ -31,6 +31,8 @@ HOLD_BYTES = 256 * 1024
 ERROR_BYTES = 16 * 1024
 """As much of an engine's error answer is read, for the message that the client gets."""
 FIRST_PROGRESS_TOKENS = 32
+PROGRESS_READS = 8
+"""Progress is coarse anyway: it is looked for at every so many reads."""
 
 KIND_OF_STATUS = {
     401: FailureKind.DENIED,
@@ -53,6 +55,7 @@ class Attempt:
         "_headers",
         "_parts",
         "_progress_at",
+        "_reads",
         "_relay",
         "_seen_first",
         "_sent_at",
@@ -88,6 +91,7 @@ class Attempt:
         self._error = False
         self._streaming = False
         self._seen_first = False
+        self._reads = 0
         self._progress_at = FIRST_PROGRESS_TOKENS
 
     # -- the flight's side ------------------------------------------------------------------------
@@ -147,7 +151,10 @@ class Attempt:
         """A part of the engine's answer."""
         if self._streaming:
             self._on_events(data)
-            return
+        else:
+            self._on_part(data)
+
+    def _on_part(self, data: bytes) -> None:
         self._size += len(data)
         if self._error:
             self._parts.append(data[:ERROR_BYTES])
@@ -200,7 +207,8 @@ class Attempt:
             self._begin_stream()
             self._exchange.write(out)
         if self._seen_first:
-            if relay.output_tokens >= self._progress_at:
+            self._reads += 1
+            if self._reads % PROGRESS_READS == 0 and relay.output_tokens >= self._progress_at:
                 self._progress_at = 2 * relay.output_tokens
                 self._flight.tell(
                     Progressed(

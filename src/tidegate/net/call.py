@@ -44,6 +44,7 @@ class Call:
         "deadline_at",
         "dialling",
         "head",
+        "heard",
         "patience_s",
         "reusable",
         "sent",
@@ -69,6 +70,7 @@ class Call:
         self.stale_until = -inf  # a break until then is the fault of a reused connection
         self.patience_s = inf  # how long it may be silent from each read on
         self.deadline_at = inf
+        self.heard = False  # something was read since the sweeper looked last: it puts the deadline off
         self.dialling: asyncio.Task[None] | None = None
 
     def cancel(self) -> None:

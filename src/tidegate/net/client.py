@@ -223,7 +223,14 @@ class Client:
         oldest_since = now - self.limits.idle_timeout_s
         while self._idle and self._idle[0].idle_since <= oldest_since:
             self._idle.pop(0).drop()
-        for call in [call for call in self.calls if call.deadline_at <= now]:
+        late = []
+        for call in self.calls:
+            if call.heard:  # noted at each read instead of the time: reads are many, sweeps are few
+                call.heard = False
+                call.deadline_at = now + call.patience_s
+            elif call.deadline_at <= now:
+                late.append(call)
+        for call in late:
             call.fail(FailureKind.STALLED, "no byte in time")
 
 

@@ -146,13 +146,21 @@ class UpstreamConnection(asyncio.Protocol):
         if not self._answered:
             self._answered = True
             call.body = b""  # it can no longer be replayed
-        call.deadline_at = self._client.now() + call.patience_s
-        self._idle_bytes += len(data)
+        call.heard = True
         try:
             parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._garbage = self._garbage or f"not HTTP/1.1: {error}"
-        self._deliver(call)
+        pieces = self._pieces
+        if self._told_head and pieces and not (self._complete or self._garbage or self._headless):
+            # In the middle of an answer, once for each token: nothing but the piece to look at.
+            piece = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self._idle_bytes = 0
+            call.sink.on_body(piece)
+        else:
+            self._idle_bytes += len(data)
+            self._deliver(call)
 
     def eof_received(self) -> None:
         call = self._call
