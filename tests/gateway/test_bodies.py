@@ -19,7 +19,7 @@ from tidegate.gateway.apis import (
     RESPONSES,
     Api,
 )
-from tidegate.gateway.bodies import QUEUE_JUMPING, Body, Problem, open_body
+from tidegate.gateway.bodies import MOST_CHOICES, QUEUE_JUMPING, Body, Problem, open_body
 
 ASK = [{"role": "user", "content": "When is high tide?"}]
 
@@ -106,6 +106,35 @@ def test_what_cannot_be_is_refused_with_a_remedy(said: dict[str, Any], param: st
 
     assert problem.param == param
     assert remedy in problem.message
+
+
+@pytest.mark.parametrize(
+    "api,said,param",
+    [
+        (CHAT, {"n": 1024}, None),
+        (CHAT, {"n": 1025}, "n"),
+        (CHAT, {"n": 2**31 - 1}, "n"),
+        (CHAT, {"n_cmpl": 1025}, "n_cmpl"),
+        (COMPLETIONS, {"prompt": "x", "n": 2, "best_of": 1025}, "best_of"),
+        (COMPLETIONS, {"prompt": ["x"] * 1024}, None),
+        (COMPLETIONS, {"prompt": ["x"] * 1025}, "prompt"),
+        (COMPLETIONS, {"prompt": ["x"] * 8, "n": 128}, None),
+        (COMPLETIONS, {"prompt": ["x"] * 8, "n": 2, "best_of": 129}, "best_of"),
+        (COMPLETIONS, {"prompt": [[1], [2], [3]], "n": 342}, "n"),
+        (RESPONSES, {"input": "x", "n": 1025}, "n"),
+        (EMBEDDINGS, {"input": ["x"] * 1025, "n": 10**6}, None),  # nothing is generated
+    ],
+)
+def test_outputs_of_one_body_are_bounded(api: Api, said: dict[str, Any], param: str | None) -> None:
+    """Choices times prompts, whatever name asks for them; the 400 names the field that asks for most."""
+    body = open_body(api, json.dumps({"model": "m"} | said).encode())
+    if param is None:
+        assert isinstance(body, Body), body
+        assert body.choices <= MOST_CHOICES
+    else:
+        assert isinstance(body, Problem)
+        assert body.param == param
+        assert str(MOST_CHOICES) in body.message
 
 
 @pytest.mark.parametrize(

@@ -484,6 +484,19 @@ def test_truncation_adds_only_what_is_missing() -> None:
     assert relay.truncate() == DONE
 
 
+def test_choices_that_nobody_asked_for_are_none() -> None:
+    """An engine that makes up choices neither completes the stream with them nor has them kept."""
+    relay = Relay(CHAT, withhold_usage=True, choices=2)
+    relay.feed(event(chat_delta(content="A")))
+    for index in (-1, 2, 2**40, True, "0", None, *range(3, 1000)):
+        end = {"index": index, "delta": {}, "finish_reason": "stop"}
+        relay.feed(event(chat_chunk([end])))
+    relay.feed(event(chat_delta(0, finish="stop")))
+    ended = [choice["index"] for chunk in payloads(relay.truncate()) for choice in chunk["choices"]]
+
+    assert ended == [1]
+
+
 def test_truncated_messages_close_their_open_block() -> None:
     """The open block is stopped, the reason is max_tokens, and the message stops."""
     relay = Relay(MESSAGES, withhold_usage=False)

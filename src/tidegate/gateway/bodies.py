@@ -20,6 +20,10 @@ from tidegate.gateway.prompts import MediaEstimate, affinity_source, measure
 MOST = 2**31 - 1
 """Largest count taken; llama.cpp's own limit, and beyond any context."""
 
+MOST_CHOICES = 1_024
+"""Outputs of one body, prompts times `n` or `best_of`. OpenAI takes 128 for `n` and 20 for `best_of` (API
+reference); an engine runs each as a sequence, and vLLM by default 256 or 1,024 of those at once, by GPU."""
+
 MOST_MEMBERS = 1_000
 """Members at the top level. OpenAI's largest route knows some 40, engines twice as many."""
 OPTIONS_BYTES = 4_096
@@ -158,6 +162,9 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
             f"'{api.batch}' holds more than {MOST_PROMPTS} elements; send them in several requests.",
         )
     returned, generated = _outputs(said)
+    if api.generates and generated * prompts > MOST_CHOICES:
+        batch = api.batch if api.batch is not None and prompts > 1 else None
+        return _too_many_choices(said, generated * prompts, batch)
     return Body(
         api=api,
         fields=opened,
@@ -258,8 +265,8 @@ _NAME = _Reader(msgspec.json.Decoder(str).decode, "a string")
 _SWITCH = _Reader(msgspec.json.Decoder(bool | None).decode, "true, false or null")
 _BOUND = _Reader(_COUNT.decode, f"a whole number from 0 to {MOST}, or left out for no bound")
 _AT_LEAST_ONE = _Reader(
-    msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=1, le=MOST)] | None).decode,
-    f"a whole number from 1 to {MOST}, or null",
+    msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=1, le=MOST_CHOICES)] | None).decode,
+    f"a whole number from 1 to {MOST_CHOICES}, or null",
 )
 
 _GENERATING: dict[str, _Reader] = {
@@ -310,6 +317,12 @@ def _outputs(said: Mapping[str, Any]) -> tuple[int, int]:
         return 1, 1
     returned = max(said.get("n") or 1, said.get("n_cmpl") or 1)
     return returned, max(returned, said.get("best_of") or 1)
+
+
+def _too_many_choices(said: Mapping[str, Any], choices: int, batch: str | None) -> Problem:
+    named = [name for name in ("best_of", "n", "n_cmpl") if said.get(name) is not None]
+    param = max(named, key=lambda name: int(said[name]), default=batch)
+    return Problem(param, f"The body asks for {choices} outputs; ask for at most {MOST_CHOICES}.")
 
 
 def _wrong(name: str, expected: str) -> Problem:

@@ -34,16 +34,16 @@ _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
 class Chunks:
-    """Follows one stream of chunks for `choices` choices."""
+    """Follows one stream of chunks for `choices` choices, which are 0 to `choices` - 1; others do not count."""
 
     __slots__ = (
+        "_choices",
         "_created",
         "_finished",
         "_form",
         "_id",
         "_model",
         "_object",
-        "_open",
         "_template",
         "complete",
     )
@@ -51,7 +51,7 @@ class Chunks:
     def __init__(self, form: Form, choices: int) -> None:
         self.complete = False
         self._form = form
-        self._open = choices
+        self._choices = range(choices)
         self._template = Template()
         self._finished: set[int] = set()
         chat = form is Form.CHAT
@@ -94,8 +94,8 @@ class Chunks:
     def _note_ends(self, choices: list[dict[str, Any]]) -> bool:
         """True if any choice ends here."""
         ended = [choice.get("index", 0) for choice in choices if choice.get("finish_reason") is not None]
-        self._finished.update(index for index in ended if isinstance(index, int))
-        self.complete = len(self._finished) >= self._open
+        self._finished.update(index for index in ended if type(index) is int and index in self._choices)
+        self.complete = len(self._finished) == len(self._choices)
         return bool(ended)
 
     def terminator(self) -> bytes:
@@ -107,7 +107,7 @@ class Chunks:
         empty: dict[str, Any] = {"delta": {}} if self._form is Form.CHAT else {"text": ""}
         written = [
             self._write([{"index": index, **empty, "logprobs": None, "finish_reason": "length"}])
-            for index in range(self._open)
+            for index in self._choices
             if index not in self._finished
         ]
         if show_usage:
