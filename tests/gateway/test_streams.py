@@ -624,3 +624,112 @@ def test_words_of_the_samples_cover_what_they_must() -> None:
     text = "".join(WORDS)
     assert not text.isascii()
     assert '"usage"' in text
+
+
+# -- usage of several choices -----------------------------------------------------------------------
+
+
+def own(output_tokens: int, prompt_tokens: int = 10, cached_tokens: int = 0) -> dict[str, Any]:
+    """A usage member."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": output_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+
+
+def ends(index: int, usage: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The end of a choice, with usage in it as llama.cpp's text completions have it."""
+    chunk = chat_delta(index, finish="stop")
+    return chunk if usage is None else chunk | {"usage": usage}
+
+
+def says(index: int, usage: dict[str, Any] | None = None) -> dict[str, Any]:
+    chunk = chat_delta(index, content="A")
+    return chunk if usage is None else chunk | {"usage": usage}
+
+
+def alone(usage: dict[str, Any]) -> dict[str, Any]:
+    return chat_chunk([], usage=usage)
+
+
+USAGES: dict[str, tuple[int, list[dict[str, Any]], tuple[int, int]]] = {
+    # name: prompts, chunks, (prompt tokens, output tokens)
+    "llama.cpp, n=3": (
+        1,
+        [says(0), says(1), ends(1), alone(own(7)), says(2), ends(0), alone(own(5)), ends(2), alone(own(9))],
+        (10, 21),
+    ),
+    "llama.cpp, three prompts": (
+        3,
+        [ends(0), alone(own(5, 10)), ends(1), alone(own(5, 20)), ends(2), alone(own(5, 33))],
+        (63, 15),
+    ),
+    "llama.cpp, three prompts as text": (
+        3,
+        [ends(2, own(5, 10)), says(1), ends(1, own(6, 20)), ends(0, own(7, 33))],
+        (63, 18),
+    ),
+    "llama.cpp, none is longer": (
+        1,
+        [ends(0), alone(own(5)), ends(1), alone(own(5)), ends(2), alone(own(5))],
+        (10, 15),
+    ),
+    "told in the end and again behind it": (
+        1,
+        [ends(n, own(5)) if kind == "in" else alone(own(5)) for n in range(3) for kind in ("in", "behind")],
+        (10, 15),
+    ),
+    "vLLM": (1, [says(0), says(1), ends(0), ends(2), ends(1), alone(own(21))], (10, 21)),
+    "vLLM, one ends late": (1, [ends(0), ends(2), says(1), ends(1), alone(own(21))], (10, 21)),
+    "vLLM, usage in each chunk, of its choice": (
+        1,
+        [says(0, own(1)), says(1, own(1)), *[ends(n, own(7)) for n in range(3)], alone(own(21))],
+        (10, 21),
+    ),
+    "running totals in each chunk": (
+        1,
+        [says(0, own(10)), says(1, own(50)), ends(0, own(60)), ends(1, own(80)), ends(2, own(100))],
+        (10, 100),
+    ),
+    "running totals by themselves": (
+        1,
+        [says(0), alone(own(10)), ends(0), alone(own(50)), ends(1), ends(2), alone(own(100))],
+        (10, 100),
+    ),
+    "of each choice, then of all": (
+        1,
+        [ends(0), alone(own(5)), ends(1), alone(own(6)), ends(2), alone(own(7)), alone(own(19))],
+        (10, 19),
+    ),
+}
+
+
+@pytest.mark.parametrize(("prompts", "chunks", "counted"), USAGES.values(), ids=USAGES.keys())
+@pytest.mark.parametrize("withhold_usage", [False, True])
+def test_what_is_told_of_single_choices_is_added_up(
+    prompts: int, chunks: list[dict[str, Any]], counted: tuple[int, int], withhold_usage: bool
+) -> None:
+    """Told right behind the end of one choice it is that one's; else it is a total: the latest counts."""
+    relay = Relay(CHAT, withhold_usage=withhold_usage, choices=3, prompts=prompts)
+    sent(relay, [*map(event, chunks), DONE])
+
+    assert relay.usage is not None
+    assert (relay.usage.prompt_tokens, relay.usage.output_tokens) == counted
+
+
+def test_a_total_of_nothing_is_told_too() -> None:
+    """An answer without output has a prompt nonetheless."""
+    relay = Relay(CHAT, withhold_usage=False)
+    sent(relay, [event(ends(0)), event(alone(own(0))), DONE])
+
+    assert relay.usage == Usage(prompt_tokens=10, output_tokens=0)
+
+
+def test_a_choice_that_was_told_of_does_not_stand_for_the_others() -> None:
+    """Cut or left before all have ended, the prompt counts once and what shows of the others counts too."""
+    relay = Relay(CHAT, withhold_usage=True, choices=4)
+    for chunk in [*[says(n) for n in (0, 1, 2, 3, 1, 2, 3)], ends(0), alone(own(1, 12, cached_tokens=8))]:
+        relay.feed(event(chunk))
+
+    assert relay.usage == Usage(prompt_tokens=12, output_tokens=7, cached_tokens=8)

@@ -25,6 +25,7 @@ from tidegate.core.request import Usage
 from tidegate.gateway.apis import Api, Form
 from tidegate.gateway.dialects import is_whole
 from tidegate.gateway.dialects.chunks import Chunks
+from tidegate.gateway.usage import add_up
 from tidegate.net.sse import EventSplitter, data_of
 
 LIMIT_BYTES = 32 * 2**20
@@ -101,12 +102,7 @@ class Assembly:
         each = [told.usage for told in self._told.values()]
         if len(each) < 2:
             return each[0] if each else None
-        outputs_per_prompt = max(1, self._choices // self._prompts)
-        return Usage(
-            prompt_tokens=sum(usage.prompt_tokens for usage in each) // outputs_per_prompt,
-            output_tokens=sum(usage.output_tokens for usage in each),
-            cached_tokens=sum(usage.cached_tokens for usage in each) // outputs_per_prompt,
-        )
+        return add_up(each, self._prompts)
 
     def feed(self, data: bytes) -> None:
         """One read from the engine. UpstreamError: an endless event or answer, or one that is not JSON."""

@@ -23,6 +23,7 @@ from tidegate.gateway.dialects import Dialect, is_whole
 from tidegate.gateway.dialects.chunks import Chunks
 from tidegate.gateway.dialects.messages import Messages
 from tidegate.gateway.dialects.responses import Responses
+from tidegate.gateway.usage import Tally
 from tidegate.net.sse import EventSplitter
 
 HELD_BYTES = 256 * 1024
@@ -37,7 +38,7 @@ class Ending(NamedTuple):
 
 
 class Relay:
-    """One streamed answer. `choices` is how many must end (`Body.answers`).
+    """One streamed answer. `choices` is how many must end (`Body.answers`), to as many `prompts` as said.
 
     `withhold_usage`: the usage chunk was asked for by us, not by the client. `prompt_tokens` is our
     estimate, told in the usage of a truncated stream if the engine told none.
@@ -53,13 +54,13 @@ class Relay:
         "_held_bytes",
         "_over",
         "_splitter",
+        "_tally",
         "_told_usage",
         "_withhold_usage",
         "first_token",
         "prompt_tokens",
         "released",
         "saw_error",
-        "usage",
     )
 
     def __init__(
@@ -68,6 +69,7 @@ class Relay:
         *,
         withhold_usage: bool,
         choices: int = 1,
+        prompts: int = 1,
         bytes_per_token: float = 4.0,
         prompt_tokens: int = 0,
     ) -> None:
@@ -76,8 +78,6 @@ class Relay:
         """Content, reasoning, a refusal or a tool call has been seen."""
         self.released = False
         """Bytes went out: the attempt can no longer be retried."""
-        self.usage: Usage | None = None
-        """The engine's totals, as last told."""
         self.saw_error: str | None = None
         """The engine's own words for why it gave up. Its error event is the last that is passed on."""
         self._withhold_usage = withhold_usage and api.asks_usage
@@ -86,11 +86,20 @@ class Relay:
         self._events = 0  # of content
         self._content_bytes = 0
         self._splitter = EventSplitter()
+        self._tally = Tally(prompts)
         self._held: list[bytes] = []
         self._held_bytes = 0
         self._aligned = True  # the last read ended with an event
         self._over = False  # the terminator, an error or our own ending: nothing may follow
         self._told_usage = False
+
+    @property
+    def usage(self) -> Usage | None:
+        """The engine's totals, as last told; of choices that it has not told of yet, what shows."""
+        told = self._tally.usage
+        if told is None or self._dialect.complete or not self._tally.in_parts:
+            return told
+        return msgspec.structs.replace(told, output_tokens=max(told.output_tokens, self.output_tokens))
 
     @property
     def output_tokens(self) -> int:
@@ -151,7 +160,7 @@ class Relay:
             self.first_token = True
             self._count(1, look.content_bytes)
         if look.usage is not None:
-            self.usage = look.usage
+            self._tally.note(look.usage, look.usage_of)
         self._over = look.final or look.error is not None
         self.saw_error = look.error
         if look.usage_only and not self._withhold_usage:

@@ -1,11 +1,12 @@
 """What does an engine say it processed? Reads the `usage` member in the form of any of the APIs.
 
-Engines tell totals, never increments: the latest wins, nothing is ever added up. Members that are
-absent, null, negative or of a wrong type count as not told.
+Engines tell totals, never increments: the latest wins. Only what is told of single choices (llama.cpp does
+so) is added up. Members that are absent, null, negative or of a wrong type count as not told.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 import msgspec
@@ -93,6 +94,44 @@ def read_usage(form: Form, counts: Any, before: Usage | None = None) -> Usage | 
         output_tokens=output or 0,
         cached_tokens=min(cached or 0, prompt or 0),
     )
+
+
+def add_up(each: Collection[Usage], prompts: int) -> Usage:
+    """The total of choices that were counted one by one, each with its prompt; of `prompts` in all."""
+    return Usage(
+        prompt_tokens=sum(usage.prompt_tokens for usage in each) * prompts // len(each),
+        output_tokens=sum(usage.output_tokens for usage in each),
+        cached_tokens=sum(usage.cached_tokens for usage in each) * prompts // len(each),
+    )
+
+
+class Tally:
+    """The total of a stream: as last told, or added up where the engine tells of each choice by itself."""
+
+    __slots__ = ("_each", "_prompts", "_total")
+
+    def __init__(self, prompts: int) -> None:
+        self._prompts = prompts
+        self._total: Usage | None = None
+        self._each: dict[int, Usage] = {}
+
+    @property
+    def usage(self) -> Usage | None:
+        """As far as it was told."""
+        return self._total or (add_up(self._each.values(), self._prompts) if self._each else None)
+
+    @property
+    def in_parts(self) -> bool:
+        """True if what was told is that of single choices: there may be more to come."""
+        return bool(self._each)
+
+    def note(self, usage: Usage, choice: int | None) -> None:
+        """Take in what was told, right behind the end of this one `choice` or, None, anywhere else."""
+        if choice is not None and self._total is None:
+            self._each[choice] = usage
+        elif not self._each or usage.output_tokens > add_up(self._each.values(), 1).output_tokens:
+            self._total = usage  # else a part was told again
+            self._each.clear()
 
 
 def _first(counts: dict[str, Any], *names: str) -> int | None:

@@ -20,6 +20,8 @@ class Look(NamedTuple):
     content_bytes: int | None = None
     """UTF-8 bytes of what the model produced; None when it is not content."""
     usage: Usage | None = None
+    usage_of: int | None = None
+    """The choice, of several, with or right behind whose end this usage was told; None: not just one's."""
     usage_only: bool = False
     """Nothing but the usage that was asked for: may be withheld."""
     error: str | None = None

@@ -34,11 +34,12 @@ _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
 class Chunks:
-    """Follows one stream of chunks for `choices` choices, which are 0 to `choices` - 1; others do not count."""
+    """Follows one stream of chunks for `choices` choices, 0 to `choices` - 1; others do not count."""
 
     __slots__ = (
         "_choices",
         "_created",
+        "_ended",
         "_finished",
         "_form",
         "_id",
@@ -54,6 +55,7 @@ class Chunks:
         self._choices = range(choices)
         self._template = Template()
         self._finished: set[int] = set()
+        self._ended: list[int] = []  # since usage was last told
         chat = form is Form.CHAT
         self._id: Any = "chatcmpl-tidegate" if chat else "cmpl-tidegate"
         self._object: Any = "chat.completion.chunk" if chat else "text_completion"
@@ -81,22 +83,34 @@ class Chunks:
         choices = chunk.choices if isinstance(chunk.choices, list) else None
         usage = read_usage(self._form, chunk.usage)
         if not choices:
-            return Look(usage=usage, usage_only=choices is not None and usage is not None)
+            usage_only = choices is not None and usage is not None
+            return Look(usage=usage, usage_of=self._owner(usage), usage_only=usage_only)
         choices = [choice for choice in choices if isinstance(choice, dict)]
         ended = self._note_ends(choices)
+        owner = self._owner(usage)
         produced = [made for choice in choices if (made := _produced(choice)) is not None]
         if not produced:
-            return Look(usage=usage)
+            return Look(usage=usage, usage_of=owner)
         if not ended:  # or the end of another choice, written alike, would go unseen
             self._template.learn(event, produced[0].member)
-        return Look(content_bytes=sum(made.bytes for made in produced), usage=usage)
+        return Look(content_bytes=sum(made.bytes for made in produced), usage=usage, usage_of=owner)
 
     def _note_ends(self, choices: list[dict[str, Any]]) -> bool:
         """True if any choice ends here."""
-        ended = [choice.get("index", 0) for choice in choices if choice.get("finish_reason") is not None]
-        self._finished.update(index for index in ended if type(index) is int and index in self._choices)
+        indexes = [choice.get("index", 0) for choice in choices if choice.get("finish_reason") is not None]
+        for index in indexes:
+            if type(index) is int and index in self._choices and index not in self._finished:
+                self._finished.add(index)
+                self._ended.append(index)
         self.complete = len(self._finished) == len(self._choices)
-        return bool(ended)
+        return bool(indexes)
+
+    def _owner(self, usage: Usage | None) -> int | None:
+        """Whose usage this is: llama.cpp tells each choice's at its end, others that of all at any time."""
+        if usage is None:
+            return None
+        ended, self._ended = self._ended, []
+        return ended[0] if len(ended) == 1 and len(self._choices) > 1 else None
 
     def terminator(self) -> bytes:
         """`[DONE]`."""
