@@ -66,11 +66,25 @@ def test_budgets(budgets: Budgets, held: bool) -> None:
     assert not budgets.held_by(record(status=500))
 
 
-def test_budgets_ask_for_what_can_be_measured() -> None:
-    """A TTFT budget is broken where no first token was seen; a TPOT budget needs two tokens."""
-    whole = record(first_token_at=None)
-    assert not Budgets(ttft_s=9.0).held_by(whole)
-    assert Budgets(tpot_s=0.001, e2e_s=9.0).held_by(whole)
+@pytest.mark.parametrize(
+    ("fields", "budgets", "held"),
+    [
+        # A whole answer is judged by its end alone.
+        ({"first_token_at": None}, Budgets(ttft_s=0.001, tpot_s=0.001, e2e_s=4.0), True),
+        ({"first_token_at": None}, Budgets(ttft_s=0.001, tpot_s=0.001, e2e_s=3.9), False),
+        # One token has a TTFT, and no time between tokens.
+        ({"output_tokens": 1}, Budgets(ttft_s=2.0, tpot_s=0.001), True),
+        ({"output_tokens": 1}, Budgets(ttft_s=1.9, tpot_s=0.001), False),
+        # A stream that failed before its first token has nothing to measure, and held nothing.
+        ({"first_token_at": None, "reason": Reason.TTFT_TIMEOUT, "status": 504}, Budgets(ttft_s=9.0), False),
+        ({"first_token_at": None, "reason": Reason.UPSTREAM_ERROR, "status": 502}, Budgets(), False),
+        ({"first_token_at": None, "reason": Reason.CLIENT_GONE}, Budgets(ttft_s=9.0), False),
+        ({"first_token_at": None, "status": 500}, Budgets(ttft_s=9.0), False),
+    ],
+)
+def test_budgets_apply_to_what_can_be_measured(fields: dict[str, Any], budgets: Budgets, held: bool) -> None:
+    """A figure that an answer cannot have breaks no budget; a failure breaks them all."""
+    assert budgets.held_by(record(**fields)) is held
 
 
 def test_percentiles_are_those_of_numpy() -> None:

@@ -66,18 +66,22 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Latency objectives of a class, in seconds. They are measured against, not enforced: see Timeouts."""
+    """Latency objectives of a class, in seconds. They are measured against, not enforced: see Timeouts.
+
+    A budget applies where its figure exists: TTFT to answers whose first token was seen, which a whole (not
+    streamed) answer's never is, and TPOT to those of two tokens or more.
+    """
 
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None
 
     def held_by(self, record: RequestRecord) -> bool:
-        """True if the request succeeded within every budget that applies to it."""
+        """True if the request succeeded, first of all, and within every budget that applies to it."""
         ttft, tpot = record.ttft_s, record.tpot_s
         return (
             record.ok
-            and (self.ttft_s is None or (ttft is not None and ttft <= self.ttft_s))
+            and (self.ttft_s is None or ttft is None or ttft <= self.ttft_s)
             and (self.tpot_s is None or tpot is None or tpot <= self.tpot_s)
             and (self.e2e_s is None or record.e2e_s <= self.e2e_s)
         )
