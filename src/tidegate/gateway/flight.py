@@ -95,6 +95,7 @@ class Flight:
             body.api,
             withhold_usage=withhold_usage,
             choices=body.answers,
+            prompts=body.prompts,
             bytes_per_token=ratio,
             prompt_tokens=int(body.prompt_bytes / ratio) + body.prompt_tokens_known,
         )
