@@ -185,7 +185,7 @@ def test_without_a_file() -> None:
     ("urls", "listen", "words"),
     [
         ([], None, "is empty; a pool needs one replica"),
-        (["e:8000"], None, "needs a URL that begins with http://"),
+        (["http://e", "e:8000"], None, "urls[1]: needs a URL that begins with http://"),
         (["http://e", "http://e:80"], None, "is that of an earlier replica"),
         (["http://e"], "0.0.0.0:80", "no keys are configured"),
         (["http://e"], "80", "needs a host and a port"),

@@ -42,7 +42,16 @@ def test_an_interrupt_ends_it(tmp_path: Path) -> None:
         assert "Traceback" not in server.log()
 
 
-@pytest.mark.parametrize("wrong", [["--profile", "h200"], ["--speed", "0"], ["--host", "203.0.113.1"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--profile", "h200"],
+        ["--speed", "0"],
+        ["--host", "203.0.113.1"],
+        ["--port", "70000"],
+        ["--port", "65535", "--replicas", "2"],
+    ],
+)
 def test_what_cannot_be_served(wrong: list[str]) -> None:
     """A wrong option or address is said in a line, not in a traceback."""
     done = subprocess.run([*EMULATE, *wrong], capture_output=True, text=True, cwd=REPOSITORY, timeout=60)

@@ -32,7 +32,7 @@ LOAD, BUDGETS, OUTPUT = "Load", "Budgets", "Output"
 
 
 def bench(
-    url: Annotated[str, typer.Argument(help="Server, as in http://127.0.0.1:8080.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="Server, as in http://127.0.0.1:8080.")],
     model: Annotated[
         str | None,
         typer.Option(help="Model to ask; else the first that /v1/models lists.", show_default=False),

@@ -61,7 +61,7 @@ def parse(text: str, source: str, *, base: Path = Path(), environ: Mapping[str, 
 def for_url(urls: Sequence[str], listen: str | None = None) -> Config:
     """A configuration without a file: one pool of these replicas that serves whatever models they list."""
     problems: list[Problem] = []
-    replicas = [_replica(url, problems) for url in urls]
+    replicas = [_replica(index, url, problems) for index, url in enumerate(urls)]
     address = _address(listen, problems)
     if problems:
         raise ConfigurationError(report("command line", problems, {}))
@@ -144,11 +144,11 @@ def _follows_from(where: Where, unread: list[Where]) -> bool:
     return any(each[: len(owner)] == owner for each in unread)
 
 
-def _replica(url: str, problems: list[Problem]) -> ReplicaConfig | None:
+def _replica(index: int, url: str, problems: list[Problem]) -> ReplicaConfig | None:
     try:
         return ReplicaConfig(url=Origin.parse(url))
     except ValueError as error:
-        problems.append(Problem(("url",), str(error)))
+        problems.append(Problem(("urls", index), str(error)))
         return None
 
 

@@ -52,7 +52,13 @@ def demo(
     for_: ForOption = None,
     seed: SeedOption = 0,
     port: Annotated[
-        int | None, typer.Option(min=0, max=65_535, help="Where the gateway listens.", show_default="8080")
+        int | None,
+        typer.Option(
+            min=0,
+            max=65_535,
+            help="Where the gateway listens; if that is taken, on any port that is free.",
+            show_default="8080",
+        ),
     ] = None,
     live: LiveOption = None,
     json: JsonOption = False,
@@ -120,7 +126,7 @@ def _run(show: Coroutine[Any, Any, T]) -> T:
     try:
         return uvloop.run(show)
     except OSError as error:
-        typer.echo(f"the demo cannot listen: {error}", err=True)
+        typer.echo(f"the demo cannot listen: {error.strerror or error}", err=True)
         raise typer.Exit(1) from None
 
 

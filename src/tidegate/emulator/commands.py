@@ -17,7 +17,9 @@ from tidegate.emulator.server import Emulator
 
 
 def emulate(
-    port: Annotated[int, typer.Option(help="Port of the first replica; the others follow.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=1, max=65_535, help="Port of the first replica; the others follow.")
+    ] = 8000,
     replicas: Annotated[int, typer.Option(min=1, help="How many replicas to serve.")] = 1,
     profile: Annotated[str, typer.Option(help=f"Timing: {', '.join(profiles.TABLE)}.")] = "demo",
     model: Annotated[str, typer.Option(help="Name of the model served.")] = "tidegate-demo",
@@ -35,14 +37,16 @@ def emulate(
     options = Options(
         model=model, chunk_tokens=chunk_tokens, max_waiting=max_waiting, faults=faults, host=host
     )
+    last = port + replicas - 1
+    if last > 65_535:
+        raise typer.BadParameter(f"--port {port} leaves no ports for {replicas} replicas")
     try:
-        uvloop.run(
-            _serve([port + index for index in range(replicas)], profiles.named(profile, speed), options)
-        )
+        uvloop.run(_serve(list(range(port, last + 1)), profiles.named(profile, speed), options))
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     except OSError as error:
-        typer.echo(f"cannot listen: {error}", err=True)
+        where = f"{host}:{port}" if replicas == 1 else f"{host}:{port} to {last}"
+        typer.echo(f"cannot listen on {where}: {error.strerror}; --port names another", err=True)
         raise typer.Exit(1) from error
 
 

@@ -7,6 +7,7 @@ import gc
 import logging
 import signal
 from contextlib import ExitStack
+from errno import EADDRINUSE
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +26,8 @@ def serve(
     urls: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[URL]...",
-            help="Engines to govern with defaults, when there is no file: http://127.0.0.1:8000",
+            metavar="URL",
+            help="Engines to govern with defaults, when there is no file, as in http://127.0.0.1:8000.",
             show_default=False,
         ),
     ] = None,
@@ -98,7 +99,12 @@ async def _serve(settings: Config) -> int:
     try:
         await service.start()
     except OSError as error:
-        log.error("%s", error)
+        taken = error.errno == EADDRINUSE
+        log.error(
+            "%s%s",
+            error.strerror or error,
+            "; stop what listens there, or give another address" if taken else "",
+        )
         await service.stop(0.0)
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):

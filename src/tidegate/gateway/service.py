@@ -16,7 +16,7 @@ from typing import Any
 
 import uvicorn
 
-from tidegate.config import Config
+from tidegate.config import Address, Config
 from tidegate.core.messages import ReplicaAdded, ShutdownAsked
 from tidegate.gateway.admin import admin_app
 from tidegate.gateway.app import Gateway
@@ -109,7 +109,7 @@ class Service:
         try:
             await self.server.listen(address.host, address.port)
         except OSError as error:
-            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+            raise _cannot_listen(address, error) from error
         if self.config.admin is not None:
             await self._start_admin()  # last: readiness is asked here, and must not be early
 
@@ -154,7 +154,7 @@ class Service:
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             listening = socket.create_server((address.host, address.port), family=family)
         except OSError as error:
-            raise OSError(f"cannot listen on {address}: {error.strerror}") from error
+            raise _cannot_listen(address, error) from error
         self.admin_port = listening.getsockname()[1]
         self._admin = AdminServer(settings)
         self._admin_task = asyncio.create_task(self._admin.serve([listening]))
@@ -168,7 +168,7 @@ class Service:
         now = self.driver.now()
         for name, pool in self.governor.pools.items():
             if self.config.pools[name].discover and not self._discovered():
-                return f"pool {name} has not discovered its models yet"
+                return f"no replica of pool {name} tells which models it serves"
             if pool.members and not self.prober.probed & pool.members.keys():
                 return f"no replica of pool {name} has answered a probe yet"
         if not any(pool.any_available(now) for pool in self.governor.pools.values()):
@@ -200,6 +200,12 @@ class Service:
             if upstream.pool_name == pool and upstream.model in models:
                 return models[upstream.model]
         return {}
+
+
+def _cannot_listen(address: Address, error: OSError) -> OSError:
+    """Which address and why; Python adds the address to some of the reasons, in its own form."""
+    why = (error.strerror or str(error)).partition(" (while attempting")[0]
+    return OSError(error.errno, f"cannot listen on {address}: {why}")
 
 
 def _raise_descriptor_limit() -> None:
