@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -17,6 +18,7 @@ from tidegate.config.keys import new_key
 from tidegate.config.loading import load
 from tidegate.config.model import Config
 from tidegate.config.problems import dotted
+from tidegate.config.schema import ReplicaConfig
 from tidegate.config.warnings import warnings_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.policy.limits import LimitSettings
@@ -30,7 +32,9 @@ WRONG = 2
 
 
 @config_app.command()
-def check(file: Annotated[Path, typer.Argument(help="The configuration file (YAML).")]) -> None:
+def check(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration file (YAML).")],
+) -> None:
     """Say what a configuration means, or everything that is wrong with it."""
     try:
         config = load(file)
@@ -74,14 +78,16 @@ def _summarise(console: Console, config: Config) -> None:
     console.print(escape(f"limits over everything: {_limits(config.limits)}"), soft_wrap=True)
     for table in (_pools(config), _classes(config), _tenants(config)):
         if table.row_count:
+            console.print()
             console.print(table)
+    console.print()
 
 
 def _pools(config: Config) -> Table:
     table = _table("pool", "also called", "replicas", "gate", "limits", "under pressure")
     for name, pool in config.pools.items():
         also = [*pool.aliases, *(["whatever they list"] if pool.discover else [])]
-        urls = [f"{replica.name} {replica.url}" for replica in pool.replicas]
+        urls = [_replica(replica) for replica in pool.replicas]
         steps = [f"{step.__struct_config__.tag} above {step.above:g}" for step in pool.degradation]
         _row(
             table,
@@ -90,7 +96,7 @@ def _pools(config: Config) -> Table:
             "\n".join(urls),
             _gate(pool.gate),
             _limits(pool.limits),
-            ", ".join(steps),
+            "\n".join(steps),
         )
     return table
 
@@ -121,8 +127,14 @@ def _tenants(config: Config) -> Table:
     return table
 
 
+def _replica(replica: ReplicaConfig) -> str:
+    """Its name and URL; a name that was taken from the URL says nothing more."""
+    url = str(replica.url)
+    return url if url.endswith(f"//{replica.name}") else f"{replica.name} {url}"
+
+
 def _table(*headings: str) -> Table:
-    table = Table(show_edge=False, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     return table
@@ -149,4 +161,4 @@ def _gate(gate: GateSettings) -> str:
         (gate.kv_tokens, "KV tokens"),
         (gate.max_prefill_tokens, "prefill tokens"),
     ]
-    return ", ".join(f"{value:,} {unit}" for value, unit in parts if value is not None) or "what engines tell"
+    return "\n".join(f"{value:,} {unit}" for value, unit in parts if value is not None) or "what engines tell"
