@@ -129,7 +129,7 @@ class Gateway:
         exchange.body = b""  # from here on only the opened body is needed
         pool = self._pool_of(body.model)
         if pool is None and self._discovering is not None and not self.discovered():
-            detail = "the engines have not told yet which models they serve"
+            detail = "no engine tells which models it serves; none is up, or none has been asked yet"
             self._refuse(exchange, Reason.NO_REPLICA, detail, caller, request_id, api, None)
             return
         if pool is None:

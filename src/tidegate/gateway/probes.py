@@ -72,7 +72,7 @@ class Prober:
             ok = 200 <= response.status < 300
             why = f"{probe.path} answered {response.status}"
         except (UpstreamError, OSError, TimeoutError) as error:
-            why = f"{type(error).__name__}: {error}"
+            why = str(error) or f"no answer within {probe.timeout_s:g} s"
         self._log(upstream.id, ok, why)
         try:
             if ok:

@@ -299,7 +299,8 @@ class Governor:
         else:
             what = f"answered {event.status}" if event.status else f"failed ({event.kind.value})"
             said = f": {event.detail}" if event.detail else ""
-            detail = f"the engine {what}, after {call.attempt} attempt(s){said}"
+            attempts = "1 attempt" if call.attempt == 1 else f"{call.attempt} attempts"
+            detail = f"the engine {what}, after {attempts}{said}"
             self._evict(call, reason, detail, now, out, event.retry_after_s)
         self._pump(call.pool, now, out)
 
