@@ -103,6 +103,7 @@ class Flight:
     def refuse(self, command: Reject | Evict) -> None:
         """Say no. Where a part of an answer has been sent already, break it off instead."""
         self._stop()
+        self._attempt = None
         exchange = self._exchange
         if exchange.started:
             exchange.abort()
@@ -153,6 +154,7 @@ class Flight:
 
     def close(self, event: Event) -> None:
         """Report the end. The last that is heard of this request."""
+        self._attempt = None  # which holds this: both go without waiting for the collector
         self._gateway.driver.flights.pop(self._request.request_id, None)
         self.tell(event)
 
