@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -109,6 +110,25 @@ def test_what_waits_is_bounded() -> None:
             reader.feed(stream[at : at + read_bytes])
         assert reader.crowded
         assert len(reader.queue) <= 16_384 / len(request) + LIMITS.pipelined + 2
+
+
+def test_a_body_in_tiny_chunks_takes_no_more_than_its_size() -> None:
+    """Thousands of chunks are put together as they come: each by itself would cost twenty times its bytes."""
+    reader = RequestReader(cast(Connection, Owner()), ServerLimits())
+    chunks = b"2\r\nab\r\n" * 10_000
+    tracemalloc.start()
+    try:
+        reader.feed(b"POST /4 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        before_bytes, _ = tracemalloc.get_traced_memory()
+        for _ in range(10):
+            reader.feed(chunks)
+        held_bytes = tracemalloc.get_traced_memory()[0] - before_bytes
+    finally:
+        tracemalloc.stop()
+    reader.feed(b"0\r\n\r\n")
+
+    assert reader.queue[0].body == b"ab" * 100_000
+    assert held_bytes < 3 * 200_000
 
 
 @pytest.mark.parametrize("head_bytes", [200, 16_384, 16_385, 40_000, 65_536])

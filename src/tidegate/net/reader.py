@@ -25,6 +25,9 @@ SLICE_BYTES = 16_384
 """The parser gets at most so much at a time: it cannot be stopped, and a read may hold thousands of heads."""
 CHUNK_OVERHEAD_BYTES = 16
 """Framing that a chunk may cost before the rest counts as extensions and trailers."""
+MOST_PIECES = 4_096
+"""Pieces of a body that are kept apart. One of 32 MiB has half as many, unless it comes in small chunks: by
+itself a chunk of two bytes would take twenty times its size."""
 
 _METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -57,6 +60,7 @@ class RequestReader:
         "_fed_bytes",
         "_headers",
         "_incoming",
+        "_joined",
         "_limits",
         "_parser",
         "_pieces",
@@ -86,6 +90,7 @@ class RequestReader:
         self._begun_bytes = 0
         self._slice_bytes = 0
         self._pieces: list[bytes] = []
+        self._joined = bytearray()  # those before, of a body in very many pieces
         self._body_bytes = 0
         self._resuming = False
         # Of the head being read, then what it said of its body:
@@ -141,6 +146,7 @@ class RequestReader:
         self._incoming = None
         self.unparsed = b""
         self._pieces = []
+        self._joined = bytearray()
 
     def _feed_slice(self, data: bytes | memoryview) -> None:
         self._fed_bytes += len(data)
@@ -236,20 +242,28 @@ class RequestReader:
         if self._body_bytes > self._limits.body_bytes:
             raise self._refused(Reason.BODY_TOO_LARGE, "request body too large")
         self._pieces.append(data)
+        if len(self._pieces) == MOST_PIECES:
+            self._joined += b"".join(self._pieces)
+            self._pieces.clear()
 
     def on_message_complete(self) -> None:
         if self._upgrade and self._parser is not None and self._parser.should_upgrade():
             return  # its body is still to come
         exchange = self._incoming
         assert exchange is not None
-        pieces = self._pieces
-        if pieces:
-            exchange.body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-            self._pieces = []
+        if self._body_bytes:
+            exchange.body = self._body()
             self._body_bytes = 0
         exchange.whole = True
         self._incoming = None
         self.phase = IDLE if exchange.keep_alive else OVER
+
+    def _body(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        if self._joined:
+            pieces.insert(0, self._joined)
+            self._joined = bytearray()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _refused(self, reason: Reason, detail: str) -> RefusedError:
         self._refusal = RefusedError(reason, detail)
