@@ -134,6 +134,8 @@ MEANING = [
     (replica("url: §'http://e:99999'"), "needs a port from 0 to 65535"),
     (replica("url: §'http://e:0'"), "has port 0"),
     (replica("url: §'http://'"), "needs a host that is a name or an IP address"),
+    (replica("url: §'http://a..b:80'"), "needs a host that is a name or an IP address"),
+    (replica(f"url: §'http://{'a' * 64}.test'"), "needs a host that is a name or an IP address"),
     (replica("url: §'http://[1.2.3.4'"), "is not a URL"),
     (replica("url: §'http://e/v1/'"), "must not end in /v1; leave it off"),
     (replica("url: §'http://e/a?b=c'"), "must not have a query or a fragment"),

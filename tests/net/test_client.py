@@ -464,6 +464,22 @@ def test_no_connection(run: Run) -> None:
 
 
 @both_loops
+@pytest.mark.parametrize("host", ["a" * 64 + ".test", "a..test"])
+def test_a_name_that_cannot_be_looked_up(run: Run, host: str) -> None:
+    """A host that no name service has a form for is no connection, and the call hears so."""
+
+    async def main() -> None:
+        client = Client(host, 80)
+        sink = Sink()
+        client.send(ASK, b"", sink)
+        await until(lambda: sink.over)
+        assert sink.kinds == [FailureKind.CONNECT]
+        await client.close()
+
+    run(main())
+
+
+@both_loops
 def test_a_connection_that_takes_too_long(run: Run) -> None:
     """A listener whose backlog is full never completes the handshake: CONNECT at the deadline."""
 

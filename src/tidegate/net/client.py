@@ -174,7 +174,10 @@ class Client:
                 )
         except TimeoutError:
             failure = f"no connection within {self.limits.connect_timeout_s} s"
-        except OSError as error:  # TLS failures included
+        except (
+            OSError,
+            UnicodeError,
+        ) as error:  # TLS failures, and names that the name service has no form for
             failure = str(error) or type(error).__name__
         except asyncio.CancelledError:
             connection.drop()
