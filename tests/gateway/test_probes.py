@@ -11,6 +11,7 @@ import pytest
 from tests.gateway.fake_engine import Turn, answer, fake_engine
 from tests.gateway.gateway_in_process import configured, run, serving, until
 from tests.gateway.http_client import chat
+from tidegate.gateway.probes import read_metrics
 from tidegate.gateway.status import status
 
 OFTEN: dict[str, Any] = {"health": {"interval_s": 0.05, "fall": 2, "rise": 1}, "engine": "auto"}
@@ -33,6 +34,10 @@ PAGES: list[tuple[str, dict[str, tuple[int, bytes]]]] = [
     ),
     ("metrics: NaN", {"/metrics": (200, b"# x\nvllm:num_requests_running NaN\n")}),
     ("metrics: infinite", {"/metrics": (200, b"# x\nvllm:num_requests_running +Inf\n")}),
+    (
+        "metrics: beyond any count",
+        {"/metrics": (200, b"# x" + b"\nvllm:num_requests_running 1e308" * 2 + b"\n")},
+    ),
     ("metrics: negative", {"/metrics": (200, b"# x\nvllm:num_requests_running -5\n")}),
     ("metrics: NaN usage", {"/metrics": (200, b"# x\nvllm:kv_cache_usage_perc NaN\n")}),
     (
@@ -127,16 +132,19 @@ def test_each_replica_is_probed_by_itself() -> None:
 
     async def main() -> None:
         async with fake_engine(answer()) as a, fake_engine(answer()) as b:
+            go = asyncio.Event()
 
-            async def slow(turn: Turn) -> None:
-                await asyncio.sleep(0.3)
+            async def hold(turn: Turn) -> None:
+                await go.wait()
                 await turn.respond(200, b"")
 
-            a.on_get = slow
-            async with serving(configured(a, b, pool=OFTEN | {"engine": "other"})):
+            a.on_get = hold
+            pool = OFTEN | {"engine": "other", "probe": {"timeout_s": 60.0}}
+            async with serving(configured(a, b, pool=pool)):
                 await until(lambda: b.probes >= 6)
-                assert a.probes <= 2
-                assert a.open <= 1
+                assert a.probes == 1
+                go.set()
+                await until(lambda: a.probes >= 2)
 
     run(main())
 
@@ -160,3 +168,18 @@ def test_a_health_path_and_prefix_of_its_own() -> None:
                 assert engine.requests[0].target == "/prefix/v1/chat/completions"
 
     run(main())
+
+
+def test_the_size_of_a_vllm() -> None:
+    """Blocks times their size, by the whole names: a hybrid model tells a size of its other layers too."""
+    info = b'vllm:cache_config_info{%b,num_gpu_blocks="100",num_gpu_blocks_override="7"} 1\n'
+    for labels, capacity_tokens in [
+        (b'block_size="16"', 1_600),
+        (b'block_size="16",hash_block_size="32",mamba_block_size="8192"', 1_600),
+        (b'mamba_block_size="8192",block_size="16"', 1_600),
+        (b'mamba_block_size="8192"', None),
+        (b'block_size="%b"' % (b"9" * 5_000), None),
+    ]:
+        seen = read_metrics("r", b"# x\nvllm:num_requests_running 1\n" + info % labels)
+        assert seen is not None
+        assert seen.kv_capacity_tokens == capacity_tokens, labels

@@ -12,7 +12,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from math import inf
 from typing import Any
 
 import msgspec
@@ -27,6 +26,8 @@ from tidegate.net.client import Response
 log = logging.getLogger("tidegate.probes")
 
 SCRAPE_TIMEOUT_S = 2.0
+MOST = 2**53
+"""No count of an engine reaches it: what does is no count."""
 
 
 class Prober:
@@ -178,7 +179,7 @@ def _series(page: bytes, name: bytes) -> Iterator[float]:
         if line[len(name) : len(name) + 1] in (b"{", b" "):
             with suppress(ValueError):
                 value = float(line.rpartition(b" ")[2])
-                if 0 <= value < inf:
+                if 0 <= value < MOST:
                     yield value
         at = page.find(b"\n" + name, at + 1)
 
@@ -188,7 +189,8 @@ def _total(page: bytes, name: bytes) -> int | None:
     return round(sum(values)) if values else None
 
 
-_LABEL = re.compile(rb'(block_size|num_gpu_blocks)="(\d+)"')
+# Whole names: models with state-space layers have a `mamba_block_size` too.
+_LABEL = re.compile(rb'[{,](block_size|num_gpu_blocks)="([0-9]{1,12})"')
 
 
 def _vllm_capacity(page: bytes) -> int | None:
