@@ -1,7 +1,7 @@
 """What may the configuration file say?
 
 Each mechanism's settings live beside the mechanism (policy, net) and are only put together here, so the
-file, the governor and the simulator mean the same thing by the same name. Every value is frozen.
+file and the governor mean the same thing by the same name. Every value is frozen.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ class ReplicaSeen(msgspec.Struct, frozen=True, tag=True):
 
 
 class ReplicaAdded(msgspec.Struct, frozen=True, tag=True):
-    """A replica joined a pool (its settings are `policy.replicas.ReplicaSettings`, by value)."""
+    """A replica joined a pool. `weight` is its share beside the others'; None: the pool's own gate."""
 
     pool: str
     replica: str

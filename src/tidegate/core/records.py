@@ -1,6 +1,6 @@
 """What became of a request, and what do many of them say together?
 
-The gateway, the bench and (later) the simulator fill the same record and summarise it with the same
+The gateway and the bench fill the same record and summarise it with the same
 code: figures from different tools can be compared because they cannot be measured differently.
 """
 
@@ -66,7 +66,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Latency objectives of a class, in seconds. They are measured against, not enforced: see Timeouts.
+    """Latency objectives of a class, in seconds. They are measured against; deadlines are enforced.
 
     A budget applies where its figure exists: TTFT to answers whose first token was seen, which a whole (not
     streamed) answer's never is, and TPOT to those of two tokens or more.
@@ -139,18 +139,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     goodput_ratio: float
     """Requests that held every budget, over all requests, 0..1; nan when there were none."""
     goodput_per_s: float
-    refused_by_reason: dict[str, int]
 
 
 def summarise(records: Sequence[RequestRecord], budgets: Budgets, span_s: float) -> Summary:
     """Summarise records over `span_s` seconds; latencies are of successful requests only."""
     good = [record for record in records if record.ok]
     held = sum(budgets.held_by(record) for record in good)
-    refused: dict[str, int] = {}
-    for record in records:
-        if not record.ok:
-            label = record.reason.value if record.reason else f"status_{record.status}"
-            refused[label] = refused.get(label, 0) + 1
     return Summary(
         requests=len(records),
         ok=len(good),
@@ -162,5 +156,4 @@ def summarise(records: Sequence[RequestRecord], budgets: Budgets, span_s: float)
         output_tokens=sum(r.output_tokens for r in good),
         goodput_ratio=held / len(records) if records else nan,
         goodput_per_s=held / span_s if span_s > 0 else nan,
-        refused_by_reason=dict(sorted(refused.items())),
     )

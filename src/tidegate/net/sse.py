@@ -76,14 +76,6 @@ def data_of(event: bytes) -> bytes:
     return b"\n".join(_values_of(event, b"data"))
 
 
-def name_of(event: bytes) -> bytes:
-    """The event's type: its last `event` field; empty when it has none."""
-    if b"event" not in event:
-        return b""
-    values = _values_of(event, b"event")
-    return values[-1] if values else b""
-
-
 def _values_of(event: bytes, field: bytes) -> list[bytes]:
     values = []
     for line in event.splitlines():
