@@ -261,8 +261,8 @@ class RequestReader:
     def _body(self) -> bytes:
         pieces, self._pieces = self._pieces, []
         if self._joined:
-            pieces.insert(0, self._joined)
-            self._joined = bytearray()
+            joined, self._joined = self._joined, bytearray()
+            return bytes(joined + b"".join(pieces))
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _refused(self, reason: Reason, detail: str) -> RefusedError:
