@@ -19,13 +19,14 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from tidegate.bench.load import LoadLimits, LoadRecord, Progress, allow_open_files, most_open, run_load
+from tidegate.bench.load import LoadLimits, LoadRecord, Progress, most_open, run_load
 from tidegate.bench.options import budgets_of, check_writable, plan_of, seconds_of, tenants_of
 from tidegate.bench.prompts import BYTES_PER_TOKEN
 from tidegate.bench.report import as_json, as_table, report_of
 from tidegate.bench.target import Target, first_model
 from tidegate.bench.traces import SHIPPED
 from tidegate.core.errors import ConfigurationError
+from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.workload.requests import PlannedRequest
 
 LOAD, BUDGETS, OUTPUT = "Load", "Budgets", "Output"
@@ -98,7 +99,7 @@ def bench(
 ) -> None:
     """Send requests at their own times, whether the server keeps up or not, and say how it fared."""
     try:
-        allow_open_files()
+        raise_descriptor_limit()
         most_open(concurrency_limit)
         seed = int.from_bytes(os.urandom(4)) if seed is None else seed
         budgets = budgets_of(ttft, tpot, e2e, stream)

@@ -8,7 +8,6 @@ thinning the load (coordinated omission). How late the generator itself was is e
 from __future__ import annotations
 
 import asyncio
-import resource
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from time import monotonic
@@ -17,12 +16,13 @@ import msgspec
 
 from tidegate.bench.answer import DETAIL_CHARS, Answer, ErrorAnswer, Fault, StreamedAnswer, WholeAnswer
 from tidegate.bench.prompts import Prompts
-from tidegate.bench.target import Origin, Target, Template
+from tidegate.bench.target import Target, Template, client_of, origin_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.messages import FailureKind
 from tidegate.core.reasons import Reason
 from tidegate.core.records import RequestRecord
 from tidegate.net.client import Call, ClientLimits
+from tidegate.net.descriptors import descriptor_limit
 from tidegate.workload.requests import PlannedRequest
 
 SPARE_FILES = 64  # of the process beside the connections
@@ -99,20 +99,13 @@ async def run_load(
     return load.records
 
 
-def allow_open_files() -> None:
-    """Raise this process's bound on open files as far as the system lets it."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def most_open(asked: int | None) -> int:
     """Requests that may be open at once. Raises ConfigurationError when open files do not allow `asked`."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = MOST_OPEN if files == resource.RLIM_INFINITY else max(1, files - SPARE_FILES)
+    files = descriptor_limit()
+    room = max(1, files - SPARE_FILES)
     if asked is None:
         return min(MOST_OPEN, room)
-    if files != resource.RLIM_INFINITY and asked > room:
+    if asked > room:
         problem = (
             f"{asked} open requests need {asked + SPARE_FILES} open files, and this process may have {files}"
         )
@@ -127,8 +120,9 @@ class _Load:
         self.target, self.limits, self.prompts = target, limits, prompts
         self.max_open = most_open(limits.max_open)
         self.template = Template(target)
-        self.client = Origin.of(target.url).client(
-            ClientLimits(connect_timeout_s=limits.connect_timeout_s, max_idle=self.max_open)
+        self.client = client_of(
+            origin_of(target.url),
+            ClientLimits(connect_timeout_s=limits.connect_timeout_s, max_idle=self.max_open),
         )
         self.on_record: Callable[[LoadRecord], None] | None = None
         self.on_progress: Callable[[Progress], None] | None = None

@@ -2,53 +2,33 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
 import msgspec
 
 from tidegate import __version__
 from tidegate.bench.prompts import BYTES_PER_TOKEN
+from tidegate.config import Origin
 from tidegate.core.errors import ConfigurationError, UpstreamError
 from tidegate.net.client import Client, ClientLimits
+from tidegate.net.tls import client_context
 from tidegate.workload.requests import PlannedRequest
 
-_PORTS = {"http": 80, "https": 443}
+
+def origin_of(url: str) -> Origin:
+    """Where a URL leads; it may lack `http://` and may end in `/v1`. Raises ConfigurationError."""
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        return Origin.parse(whole.rstrip("/").removesuffix("/v1"))
+    except ValueError:
+        raise ConfigurationError(
+            [f"{url!r} is not the URL of a server, as in http://127.0.0.1:8080"]
+        ) from None
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """Where a URL leads: host, port, TLS or not, and what comes before `/v1` in paths."""
-
-    host: str
-    port: int
-    tls: bool
-    prefix: str = ""
-
-    @classmethod
-    def of(cls, url: str) -> Origin:
-        """Of `http[s]://host[:port][/prefix][/v1]`. Raises ConfigurationError."""
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        try:
-            port = parts.port
-        except ValueError:
-            port = 0
-        default_port = _PORTS.get(parts.scheme)
-        plain = url.isascii() and url.isprintable() and " " not in url and not parts.query
-        if not default_port or not parts.hostname or port == 0 or not plain:
-            raise ConfigurationError([f"{url!r} is not the URL of a server, as in http://127.0.0.1:8080"])
-        prefix = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, port or default_port, parts.scheme == "https", prefix)
-
-    @property
-    def authority(self) -> str:
-        """Value of the Host header."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == _PORTS["https" if self.tls else "http"] else f"{host}:{self.port}"
-
-    def client(self, limits: ClientLimits) -> Client:
-        """A client of this origin."""
-        return Client(self.host, self.port, limits, ssl=ssl.create_default_context() if self.tls else None)
+def client_of(origin: Origin, limits: ClientLimits) -> Client:
+    """A client of that server."""
+    return Client(origin.host, origin.port, limits, ssl=client_context() if origin.tls else None)
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +59,7 @@ class Template:
         if target.ignore_eos:
             self._after += b',"ignore_eos":true'
         self._after += b',"max_tokens":%d}'
-        origin = Origin.of(target.url)
+        origin = origin_of(target.url)
         self._heads = {tenant: _head(origin, key, target.stream) for tenant, key in target.keys.items()}
         self._heads[""] = _head(origin, "", target.stream)
 
@@ -92,12 +72,12 @@ class Template:
 
 async def first_model(url: str, key: str = "") -> str:
     """The first model that the server lists. Raises ConfigurationError when it lists none."""
-    origin = Origin.of(url)
-    client = origin.client(ClientLimits())
+    origin = origin_of(url)
+    client = client_of(origin, ClientLimits())
     headers = [(b"authorization", _bearer(key))] if key else []
     remedy = "is the server up, and the URL right? --model names a model without asking"
     try:
-        response = await client.request("GET", f"{origin.prefix}/v1/models", headers)
+        response = await client.request("GET", f"{origin.path}/v1/models", headers)
     except (UpstreamError, OSError) as error:
         raise ConfigurationError(
             [f"{url}: no list of models ({error or 'no answer in time'}): {remedy}"]
@@ -128,7 +108,7 @@ class _Models(msgspec.Struct):
 def _head(origin: Origin, key: str, stream: bool) -> bytes:
     """A request head with a place for the length of the body."""
     lines = [
-        f"POST {origin.prefix}/v1/chat/completions HTTP/1.1",
+        f"POST {origin.path}/v1/chat/completions HTTP/1.1",
         f"host: {origin.authority}",
         f"user-agent: tidegate-bench/{__version__}",
         f"accept: {'text/event-stream' if stream else 'application/json'}",

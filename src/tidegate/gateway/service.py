@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import socket
 from contextlib import contextmanager, suppress
 from random import Random
@@ -18,12 +17,14 @@ import uvicorn
 
 from tidegate.config import Address, Config
 from tidegate.core.messages import ReplicaAdded, ShutdownAsked
+from tidegate.core.records import RequestRecord
 from tidegate.gateway.admin import admin_app
 from tidegate.gateway.app import Gateway
 from tidegate.gateway.driver import Driver
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.probes import Prober
 from tidegate.gateway.upstream import upstreams
+from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.net.server import Server
 from tidegate.net.tls import server_context
 from tidegate.policy.governor import Governor
@@ -32,8 +33,7 @@ log = logging.getLogger("tidegate")
 
 AFTER_GRACE_S = 1.0
 """What a truncated answer has to leave the process by."""
-
-
+FEW_DESCRIPTORS = 4_096
 ADMIN_SILENCE_S = 5.0
 """How long a connection of an operator may take to its first whole request."""
 
@@ -180,7 +180,7 @@ class Service:
     def _probe(self, replica_id: str) -> None:
         self.prober.probe(replica_id)
 
-    def _record(self, record: Any) -> None:
+    def _record(self, record: RequestRecord) -> None:
         self.metrics.observe(record)
 
     def _in_flight(self, replica_id: str) -> int:
@@ -210,8 +210,6 @@ def _cannot_listen(address: Address, error: OSError) -> OSError:
 
 def _raise_descriptor_limit() -> None:
     """Two descriptors a stream: take as many as the system allows, and say so if they are few."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard < 4096:
-        log.warning("only %d file descriptors may be open: about %d streams at once", hard, hard // 2)
+    limit = raise_descriptor_limit()
+    if limit < FEW_DESCRIPTORS:
+        log.warning("only %d file descriptors may be open: about %d streams at once", limit, limit // 2)
