@@ -275,6 +275,16 @@ def test_tls_files_must_exist_beside_the_file(tmp_path: Path) -> None:
     ]
 
 
+def test_tls_files_must_be_a_certificate_and_its_key(tmp_path: Path) -> None:
+    """What could not be served with is said here, and not by a traceback at the start."""
+    for name in ("cert.pem", "key.pem"):
+        (tmp_path / name).write_text("no PEM")
+    path = tmp_path / "f.yaml"
+    path.write_text(FLEET + "tls: {certificate: cert.pem, private_key: key.pem}")
+    with pytest.raises(ConfigurationError, match=r"f.yaml:2:1: tls: cannot be used; .* must belong together"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("raw", "words"),
     [

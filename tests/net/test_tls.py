@@ -148,6 +148,17 @@ def test_a_client_that_never_shakes_hands(run: Run, pair: tuple[str, str]) -> No
     run(main())
 
 
+def test_an_encrypted_key_is_refused(tmp_path: Path, pair: tuple[str, str]) -> None:
+    """It is not asked for at a terminal, where a service would wait for ever."""
+    cert, key = pair
+    encrypted = str(tmp_path / "encrypted.pem")
+    command = [shutil.which("openssl") or "", "ec", "-in", key, "-aes256", "-passout", "pass:secret"]
+    subprocess.run([*command, "-out", encrypted], check=True, capture_output=True)
+
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        server_context(cert, encrypted)
+
+
 @both_loops
 def test_closing_amid_a_handshake(run: Run, pair: tuple[str, str]) -> None:
     """A closing server does not wait for a client that has not shaken hands."""

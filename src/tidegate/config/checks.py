@@ -15,6 +15,8 @@ from tidegate.config.credentials import credential_problem
 from tidegate.config.model import Config
 from tidegate.config.problems import Problem, Where, did_you_mean, dotted, quoted
 from tidegate.config.schema import AdminConfig, PoolConfig, ReplicaConfig, TenantConfig, TlsConfig
+from tidegate.core.errors import ConfigurationError
+from tidegate.net.tls import server_context
 from tidegate.policy.degradation import FallbackStep
 from tidegate.policy.limits import LimitSettings
 
@@ -96,12 +98,22 @@ def _admin(admin: AdminConfig, config: Config) -> Iterator[Problem]:
 def _tls(tls: TlsConfig | None) -> Iterator[Problem]:
     if tls is None:
         return
+    readable = True
     for field, path in (("certificate", tls.certificate), ("private_key", tls.private_key)):
         try:
             path.open("rb").close()
         except OSError as error:
+            readable = False
             text = f"names {path}, which cannot be read: {error.strerror}"
             yield Problem(("tls", field), f"{text}; paths start at the configuration's folder")
+    if readable:
+        try:
+            server_context(str(tls.certificate), str(tls.private_key))
+        except ConfigurationError:
+            yield Problem(
+                ("tls",),
+                "cannot be used; certificate and private_key must belong together, in PEM and unencrypted",
+            )
 
 
 # -- classes --------------------------------------------------------------------------------------

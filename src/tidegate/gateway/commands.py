@@ -52,11 +52,12 @@ def serve(
             settings = _listening(settings, listen, admin)
             if config is not None:
                 held.enter_context(lock(config))
+            ended = uvloop.run(_serve(settings))
         except ConfigurationError as error:
             for problem in error.problems:
                 typer.echo(problem, err=True)
             raise typer.Exit(2) from None
-        raise typer.Exit(uvloop.run(_serve(settings)))
+        raise typer.Exit(ended)
 
 
 def _listening(settings: Config, listen: str | None, admin: str | None) -> Config:

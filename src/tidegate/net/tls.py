@@ -37,7 +37,7 @@ def client_context(
 
 def _load(context: ssl.SSLContext, cert_path: str, key_path: str | None) -> None:
     try:
-        context.load_cert_chain(cert_path, key_path)
+        context.load_cert_chain(cert_path, key_path, password="")  # else an encrypted key asks the terminal
     except OSError as error:  # includes ssl.SSLError
         raise ConfigurationError([f"{cert_path}: certificate or key cannot be used: {error}"]) from error
 
