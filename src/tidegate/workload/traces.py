@@ -39,7 +39,9 @@ def read_trace(lines: Iterable[str | bytes], name: str = "trace") -> Iterator[Tr
     missing = [column for column in COLUMNS if column not in header]
     if missing:
         raise ConfigurationError(
-            [f"{name}, line {line}: no column {', '.join(missing)} among {', '.join(header)}"]
+            [
+                f"{name}, line {line}: no column {', '.join(missing)} among {', '.join(map(ascii, header))[:200]}"
+            ]
         )
     places = [header.index(column) for column in COLUMNS]
 
