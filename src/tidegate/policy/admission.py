@@ -17,8 +17,9 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Request
 from tidegate.policy.calls import Call
 from tidegate.policy.degradation import NO_RELIEF
-from tidegate.policy.limits import Denial, Estimate, LimitSettings, Scope, admit, quota
+from tidegate.policy.limits import HARD, Denial, Estimate, LimitSettings, Scope, admit, quota
 from tidegate.policy.pool import Pool
+from tidegate.policy.queueing import Flow
 from tidegate.policy.settings import GovernorSettings, TenantSettings
 
 UNLISTED = TenantSettings()
@@ -41,6 +42,16 @@ class Asked(msgspec.Struct, frozen=True):
     degraded: tuple[str, ...] = ()
 
 
+class Standing(msgspec.Struct, frozen=True):
+    """What is the same for all requests of one key and class to one pool."""
+
+    scopes: tuple[Scope, ...]
+    hard: bool
+    """Some scope reserves the upper bound of a cost."""
+    flow: Flow
+    max_wait_s: float
+
+
 @dataclass(slots=True, eq=False)
 class Admission:
     """The door of the governor. Remembers one scope for each place where a limit is configured."""
@@ -50,7 +61,7 @@ class Admission:
     rng: Random
     _ranks: dict[str, int] = field(init=False)
     _scopes: dict[tuple[str, ...], Scope] = field(default_factory=dict)
-    _scopes_of: dict[tuple[str, str, str], tuple[Scope, ...]] = field(default_factory=dict)
+    _standings: dict[tuple[str, str, str, str], Standing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.settings.classes)}
@@ -63,7 +74,10 @@ class Admission:
         asked = self._relieve(request, pool, now)
         if isinstance(asked, Refusal):
             return asked
-        return self._impossible(request, asked.pool, now) or self._charge(request, asked, now)
+        certain = asked.pool.predictor.prompt_tokens_certain(request)
+        return self._impossible(request, asked.pool, certain, now) or self._charge(
+            request, asked, certain, now
+        )
 
     def scopes(self) -> list[Scope]:
         """Every scope in use, for status and checks."""
@@ -72,9 +86,11 @@ class Admission:
     # -- relief -----------------------------------------------------------------------------------
 
     def _relieve(self, request: Request, pool: Pool, now: float) -> Asked | Refusal:
+        if not pool.ladder.steps:
+            return Asked(pool, request.max_tokens)
         pool.press(now)
         protected = self.settings.classes[request.priority].protected
-        relief = pool.ladder.relief(request.priority, protected) if pool.ladder.steps else NO_RELIEF
+        relief = pool.ladder.relief(request.priority, protected)
         if relief is NO_RELIEF:
             return Asked(pool, request.max_tokens)
         if relief.shed:
@@ -97,7 +113,7 @@ class Admission:
         """Whether a fallback would really help: nothing waits there and some replica has room."""
         prompt = pool.predictor.prompt_tokens(request)
         kv_tokens = prompt + pool.predictor.output_tokens(request, max_tokens)
-        if pool.queue.requests or kv_tokens > min(pool.context_tokens or inf, pool.largest_kv()):
+        if pool.queue.requests or kv_tokens > pool.most_tokens:
             return False
         return any(
             member.available(now) and member.replica.has_room(now, kv_tokens, prompt)
@@ -106,16 +122,15 @@ class Admission:
 
     # -- what cannot be ---------------------------------------------------------------------------
 
-    def _impossible(self, request: Request, pool: Pool, now: float) -> Refusal | None:
-        certain = pool.predictor.prompt_tokens_certain(request)
-        limit = min(pool.context_tokens or inf, pool.largest_kv())
-        if certain > limit:
-            detail = f"the prompt has at least {certain:.0f} tokens and {pool.name} takes {limit:.0f}"
+    def _impossible(self, request: Request, pool: Pool, certain: float, now: float) -> Refusal | None:
+        if certain > pool.most_tokens:
+            takes = f"{pool.name} takes {pool.most_tokens:.0f}"
+            detail = f"the prompt has at least {certain:.0f} tokens and {takes}"
             return Refusal(Reason.NEVER_FITS, f"{detail}; send a shorter one")
         if pool.any_available(now):
             return None
         back_s = pool.back_at(now) - now
-        if back_s <= self._max_wait_s(request):
+        if back_s <= self.settings.classes[request.priority].max_wait_s:
             return None
         if not pool.members:
             return Refusal(Reason.NO_REPLICA, f"{pool.name} has no replicas", 5.0)
@@ -125,56 +140,57 @@ class Admission:
 
     # -- the charge -------------------------------------------------------------------------------
 
-    def _charge(self, request: Request, asked: Asked, now: float) -> Call | Refusal:
+    def _charge(self, request: Request, asked: Asked, certain: float, now: float) -> Call | Refusal:
         pool, max_tokens = asked.pool, asked.max_tokens
         predictor, weights = pool.predictor, self.settings.weights
         prompt = predictor.prompt_tokens(request)
         output = predictor.output_tokens(request, max_tokens)
-        scopes = self._scopes_for(request, pool)
-        charge = admit(
-            now,
-            scopes,
-            Estimate(
-                predictor.prompt_tokens_certain(request) * min(weights.input, weights.cached_input),
-                prompt * weights.input + output * weights.output,
-                predictor.prompt_tokens_bound(request) * weights.input
-                + predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output,
-            ),
-        )
+        standing = self._standing(request, pool)
+        bound = inf
+        if standing.hard:
+            bound = predictor.prompt_tokens_bound(request) * weights.input
+            bound += predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
+        surest = certain * min(weights.input, weights.cached_input)
+        likely = prompt * weights.input + output * weights.output
+        charge = admit(now, standing.scopes, Estimate(surest, likely, bound))
         if isinstance(charge, Denial):
             wait_s = charge.retry_after_s if charge.retry_after_s < inf else None
-            return Refusal(charge.reason, charge.detail, wait_s, quota(now, scopes))
+            return Refusal(charge.reason, charge.detail, wait_s, quota(now, standing.scopes))
         deadlines = pool.settings.deadlines
-        total_s = min(deadlines.total_s, inf if request.timeout_s is None else request.timeout_s)
-        weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
-        max_wait_s = self._max_wait_s(request)
+        total_s = deadlines.total_s
+        if request.timeout_s is not None and request.timeout_s < total_s:
+            total_s = request.timeout_s
         return Call(
             request=request,
             pool=pool,
-            flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
+            flow=standing.flow,
             charge=charge,
             arrived_at=now,
-            max_wait_s=max_wait_s,
-            queue_until=now + max_wait_s,
+            max_wait_s=standing.max_wait_s,
+            queue_until=now + standing.max_wait_s,
             ttft_until=now + deadlines.ttft_s,
             total_until=now + total_s,
             prompt_tokens=prompt,
             output_tokens=output,
             # An estimate must never make impossible what only might be too large.
-            kv_tokens=min(prompt + output, pool.largest_kv()),
+            kv_tokens=min(prompt + output, pool.largest_kv),
             max_tokens=max_tokens if asked.degraded else None,
             degraded=asked.degraded,
             caller_timeout=total_s < deadlines.total_s,
         )
 
-    def _max_wait_s(self, request: Request) -> float:
-        return self.settings.classes[request.priority].max_wait_s
-
-    def _scopes_for(self, request: Request, pool: Pool) -> tuple[Scope, ...]:
-        who = (request.tenant, request.key, pool.name)
-        found = self._scopes_of.get(who)
+    def _standing(self, request: Request, pool: Pool) -> Standing:
+        who = (request.tenant, request.key, request.priority, pool.name)
+        found = self._standings.get(who)
         if found is None:
-            found = self._scopes_of[who] = tuple(self._make_scopes(*who))
+            scopes = self._make_scopes(request.tenant, request.key, pool.name)
+            weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
+            found = self._standings[who] = Standing(
+                scopes=tuple(scopes),
+                hard=any(scope.settings.metering is HARD for scope in scopes),
+                flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
+                max_wait_s=self.settings.classes[request.priority].max_wait_s,
+            )
         return found
 
     def _make_scopes(self, tenant_name: str, key: str, pool_name: str) -> list[Scope]:

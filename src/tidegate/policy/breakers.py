@@ -41,12 +41,15 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
+CLOSED, OPEN, HALF_OPEN = BreakerState  # a look-up on the enum costs as much as a call
+
+
 @dataclass(slots=True)
 class Breaker:
     """The state machine of the module's picture."""
 
     settings: BreakerSettings
-    state: BreakerState = BreakerState.CLOSED
+    state: BreakerState = CLOSED
     reopens_at: float = inf
     trials: int = 0
     _in_a_row: int = 0
@@ -59,25 +62,25 @@ class Breaker:
 
     def admits(self, now: float) -> bool:
         """Whether one more request may be sent; an elapsed `open_s` turns to half open here."""
-        if self.state is BreakerState.CLOSED:
+        if self.state is CLOSED:
             return True
         self.on_wakeup(now)
-        return self.state is BreakerState.HALF_OPEN and self.trials < self.settings.half_open_trials
+        return self.state is HALF_OPEN and self.trials < self.settings.half_open_trials
 
     def next_wakeup(self) -> float:
         """When an open breaker becomes half open; inf otherwise."""
-        return self.reopens_at if self.state is BreakerState.OPEN else inf
+        return self.reopens_at if self.state is OPEN else inf
 
     def on_wakeup(self, now: float) -> None:
         """Let trials through once the pause is over."""
-        if self.state is BreakerState.OPEN and now >= self.reopens_at:
-            self.state = BreakerState.HALF_OPEN
+        if self.state is OPEN and now >= self.reopens_at:
+            self.state = HALF_OPEN
             self.trials = self._trial_successes = 0
             self._round += 1
 
     def on_dispatch(self) -> int:
         """A request was sent. Not 0 if it is a trial: its outcome must come back with this number."""
-        if self.state is not BreakerState.HALF_OPEN:
+        if self.state is not HALF_OPEN:
             return 0
         self.trials += 1
         return self._round
@@ -86,7 +89,7 @@ class Breaker:
         """An answer below 500 came back."""
         self._in_a_row = 0
         self._count(now, failed=False)
-        if self._end_trial(trial):
+        if trial and self._end_trial(trial):
             self._trial_successes += 1
             if self._trial_successes >= self.settings.successes_to_close:
                 self.close()
@@ -105,7 +108,7 @@ class Breaker:
         if self._end_trial(trial):
             self.open(now)
             return True
-        if self.state is BreakerState.CLOSED and may_open and self._too_many():
+        if self.state is CLOSED and may_open and self._too_many():
             self.open(now)
             return True
         return False
@@ -114,20 +117,20 @@ class Breaker:
         """Send nothing for `open_s`, doubled each time in a row, up to `open_max_s`."""
         pause_s = min(self.settings.open_s * 2**self._times_opened, self.settings.open_max_s)
         self._times_opened = min(self._times_opened + 1, 16)
-        self.state = BreakerState.OPEN
+        self.state = OPEN
         self.reopens_at = now + pause_s
         self._forget()
 
     def close(self) -> None:
         """The replica is believed in again."""
-        self.state = BreakerState.CLOSED
+        self.state = CLOSED
         self.reopens_at = inf
         self._times_opened = 0
         self._forget()
 
     def _end_trial(self, trial: int) -> bool:
         # A trial of an earlier half-open round says nothing about this one.
-        if self.state is not BreakerState.HALF_OPEN or trial != self._round:
+        if self.state is not HALF_OPEN or trial != self._round:
             return False
         self.trials -= 1
         return True

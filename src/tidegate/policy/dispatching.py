@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tidegate.core.messages import Command, Dispatch
-from tidegate.policy.calls import Call, Stage
+from tidegate.policy.calls import RUNNING, Call
 from tidegate.policy.limits import quota
 from tidegate.policy.pool import Member, Pool
 from tidegate.policy.timers import Timers
@@ -82,7 +82,7 @@ class Dispatcher:
 
     def _dispatch(self, call: Call, member: Member, now: float, out: list[Command]) -> None:
         call.attempt += 1
-        call.stage = Stage.RUNNING
+        call.stage = RUNNING
         call.member = member
         call.hold = member.replica.hold(call.kv_tokens, call.prompt_tokens)
         call.trial = member.breaker.on_dispatch()

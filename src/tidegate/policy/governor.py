@@ -45,7 +45,16 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
 from tidegate.policy.admission import Admission, Refusal
-from tidegate.policy.calls import Call, Stage, record_of_refusal
+from tidegate.policy.calls import (
+    ENDED,
+    ENDING,
+    RETRYING,
+    RUNNING,
+    STREAMING,
+    WAITING,
+    Call,
+    record_of_refusal,
+)
 from tidegate.policy.dispatching import Dispatcher
 from tidegate.policy.fleet import NEUTRAL, Fleet
 from tidegate.policy.invariants import check
@@ -186,7 +195,7 @@ class Governor:
         cost = call.prompt_tokens + call.output_tokens
         call.waiting = call.pool.queue.push(call, call.flow, cost, call.request.body_bytes, call.due_at)
         self._pump(call.pool, now, out)
-        if call.stage is Stage.WAITING:
+        if call.stage is WAITING:
             self._dispatcher.arm(call)
 
     def _pump(self, pool: Pool | None, now: float, out: list[Command]) -> None:
@@ -229,10 +238,10 @@ class Governor:
 
     def _on_first_token(self, event: FirstToken, now: float, out: list[Command]) -> None:
         call = self._running(event.request_id, event.attempt)
-        if call is None or call.stage is not Stage.RUNNING:
+        if call is None or call.stage is not RUNNING:
             return
         assert call.hold is not None
-        call.stage = Stage.STREAMING
+        call.stage = STREAMING
         call.first_token_at = now
         replica = call.hold.replica
         gated = replica.gate.max_prefill_tokens is not None
@@ -279,18 +288,18 @@ class Governor:
         if call is None:
             return
         member = self._release(call)
-        if call.stage is Stage.ENDING:
+        if call.stage is ENDING:
             member.breaker.on_neutral(call.trial)  # we cut it ourselves
         else:
             self._fleet.failed(member, event.kind, call.trial, now, out, event.retry_after_s)
         spent = event.kind not in UNSPENT
         call.spent = call.spent or spent
         reason = REASON_OF_FAILURE.get(event.kind, Reason.UPSTREAM_ERROR)
-        if event.committed or call.stage is Stage.ENDING:
+        if event.committed or call.stage is ENDING:
             used = call.usage(event.usage, event.output_tokens) if spent else NO_USAGE
             self._end(call, used, call.cut or reason, ANSWERS[reason].status, now)
         elif self._may_retry(call, member, event.kind, now):
-            call.stage = Stage.RETRYING
+            call.stage = RETRYING
             call.queue_until = now + call.max_wait_s
             call.produced = 0
             call.first_token_at = None
@@ -331,7 +340,7 @@ class Governor:
         call.armed_at = inf
         if call.due_at > now:
             self._dispatcher.arm(call)
-        elif call.stage is Stage.STREAMING and call.request.streams:
+        elif call.stage is STREAMING and call.request.streams:
             self._truncate(call, Reason.TOTAL_TIMEOUT, now, out)
         else:
             self._expire(call, now, out)
@@ -340,7 +349,7 @@ class Governor:
         """A deadline passed before anything could be sent to the client."""
         if now >= call.total_until:
             reason, detail = Reason.TOTAL_TIMEOUT, "no answer within the total deadline"
-        elif call.stage is Stage.WAITING or (call.stage is Stage.RETRYING and now >= call.queue_until):
+        elif call.stage is WAITING or (call.stage is RETRYING and now >= call.queue_until):
             reason, detail = Reason.QUEUE_TIMEOUT, f"no replica of {call.pool.name} had room in time"
         else:
             reason, detail = Reason.TTFT_TIMEOUT, "no first token within its deadline"
@@ -361,7 +370,7 @@ class Governor:
         self._evict(call, reason, detail, now, out)
 
     def _truncate(self, call: Call, reason: Reason, now: float, out: list[Command]) -> None:
-        call.stage = Stage.ENDING
+        call.stage = ENDING
         call.cut = reason
         out.append(Truncate(request_id=call.request.request_id, attempt=call.attempt, reason=reason))
 
@@ -410,7 +419,7 @@ class Governor:
         if call.waiting is not None:
             call.pool.queue.remove(call.waiting)
             call.waiting = None
-        elif call.stage is Stage.RETRYING:
+        elif call.stage is RETRYING:
             call.pool.retrying.remove(call)
         if call.hold is not None:
             self._release(call).breaker.on_neutral(call.trial)
@@ -432,7 +441,7 @@ class Governor:
         if call.dispatched_at is not None:
             reserved = call.prompt_tokens + call.output_tokens
             call.pool.queue.correct(call.flow, used.prompt_tokens + used.output_tokens - reserved)
-        call.stage = Stage.ENDED
+        call.stage = ENDED
         del self._calls[call.request.request_id]
         self._timers.forget()
         self.ended.append(call.record(used, credits, reason, status, now))
@@ -459,15 +468,15 @@ class Governor:
     def _on_shutdown_asked(self, event: ShutdownAsked, now: float, out: list[Command]) -> None:
         self._stopping = True
         for call in list(self._calls.values()):
-            if call.stage in (Stage.WAITING, Stage.RETRYING):
+            if call.stage in (WAITING, RETRYING):
                 self._evict(call, Reason.SHUTTING_DOWN, "the gateway is shutting down", now, out)
         self._timers.set(now + event.grace_s, STOP)
 
     def _cut_all(self, now: float, out: list[Command]) -> None:
         for call in list(self._calls.values()):
-            if call.stage is Stage.STREAMING and call.request.streams:
+            if call.stage is STREAMING and call.request.streams:
                 self._truncate(call, Reason.SHUTTING_DOWN, now, out)
-            elif call.stage is not Stage.ENDING:
+            elif call.stage is not ENDING:
                 out.append(Abort(request_id=call.request.request_id, attempt=call.attempt))
                 self._evict(call, Reason.SHUTTING_DOWN, "the gateway is shutting down", now, out)
 
@@ -487,5 +496,5 @@ def _honest(retry_after_s: float | None) -> float | None:
 
 def _is_dead(item: object) -> bool:
     if isinstance(item, Call):
-        return item.stage is Stage.ENDED
+        return item.stage is ENDED
     return isinstance(item, Member) and item.removed

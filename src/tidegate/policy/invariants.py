@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidegate.policy.calls import Call, Stage
+from tidegate.policy.calls import ENDING, RETRYING, RUNNING, STREAMING, WAITING, Call
 from tidegate.policy.limits import Scope
 from tidegate.policy.pool import Pool
 
-HOLDING = (Stage.RUNNING, Stage.STREAMING, Stage.ENDING)
+HOLDING = (RUNNING, STREAMING, ENDING)
 
 
 def check(calls: list[Call], pools: Iterable[Pool], scopes: Iterable[Scope]) -> None:
@@ -19,14 +19,14 @@ def check(calls: list[Call], pools: Iterable[Pool], scopes: Iterable[Scope]) -> 
         assert scope.in_flight == sum(scope in call.charge.scopes for call in calls)
     for call in calls:
         assert (call.hold is not None) == (call.stage in HOLDING)
-        assert (call.waiting is not None) == (call.stage is Stage.WAITING)
+        assert (call.waiting is not None) == (call.stage is WAITING)
         assert not call.charge.settled
 
 
 def _check_pool(pool: Pool, calls: list[Call]) -> None:
     pool.queue.check()
-    assert pool.queue.requests == sum(call.stage is Stage.WAITING for call in calls)
-    retrying = [call for call in calls if call.stage is Stage.RETRYING]
+    assert pool.queue.requests == sum(call.stage is WAITING for call in calls)
+    retrying = [call for call in calls if call.stage is RETRYING]
     assert set(map(id, pool.retrying)) == set(map(id, retrying))
     for member in pool.members.values():
         replica = member.replica

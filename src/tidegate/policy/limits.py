@@ -35,6 +35,9 @@ class Metering(StrEnum):
     """The upper bound of both: never overshot, and fewer requests run side by side."""
 
 
+HARD = Metering.HARD
+
+
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits of one scope. Absent means unlimited."""
 
@@ -69,7 +72,7 @@ class Estimate(msgspec.Struct, frozen=True):
     likely: float
     """What a learned scope reserves."""
     bound: float
-    """What a hard scope reserves; may be inf where nothing bounds the output."""
+    """What a hard scope reserves; inf where nothing bounds the output. For hard scopes only."""
 
 
 @dataclass(slots=True)
@@ -84,14 +87,16 @@ class Bucket:
     burst: float  # credits
     full_at: float = 0.0  # when the bucket is full again; past means full now
 
+    def fits(self, now: float, cost: float) -> bool:
+        """Whether `cost` credits are there now."""
+        # A remainder below a nanosecond is rounding of our own arithmetic, not a debt.
+        return cost <= self.burst and self.full_at - now + (cost - self.burst) / self.rate_per_s <= 1e-9
+
     def wait_s(self, now: float, cost: float) -> float:
         """Seconds until `cost` credits fit; 0 now, inf never."""
         if cost > self.burst:
             return inf
-        missing_s = self.full_at - now
-        wait_s = (missing_s if missing_s > 0 else 0.0) + (cost - self.burst) / self.rate_per_s
-        # A remainder below a nanosecond is rounding of our own arithmetic, not a debt.
-        return wait_s if wait_s > 1e-9 else 0.0
+        return 0.0 if self.fits(now, cost) else self.full_at - now + (cost - self.burst) / self.rate_per_s
 
     def take(self, now: float, cost: float) -> None:
         """Take `cost` credits whether they are there or not; what is not there becomes debt."""
@@ -133,10 +138,27 @@ class Scope:
 
         A hard scope has no debt to fall back on, so there the bound stands as it is.
         """
-        if self.settings.metering is Metering.HARD:
+        if self.settings.metering is HARD:
             return estimate.bound
         likely, tokens = estimate.likely, self.tokens
         return tokens.burst if tokens is not None and likely > tokens.burst else likely
+
+    def fits(self, now: float, certain: float, reservation: float) -> bool:
+        """Whether one more request with that reservation may enter now. If not, `_denial` says why."""
+        tokens, requests, settings = self.tokens, self.requests, self.settings
+        return (
+            (tokens is None or (certain <= tokens.burst and tokens.fits(now, reservation)))
+            and (requests is None or requests.fits(now, 1))
+            and (settings.max_in_flight is None or self.in_flight < settings.max_in_flight)
+        )
+
+    def take(self, now: float, reservation: float) -> None:
+        """One more request, with that reservation."""
+        self.in_flight += 1
+        if self.requests is not None:
+            self.requests.take(now, 1)
+        if self.tokens is not None:
+            self.tokens.take(now, reservation)
 
 
 def _bucket(per_minute: float | None, burst_s: float) -> Bucket | None:
@@ -198,27 +220,19 @@ class Charge:
 
 def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge | Denial:
     """Take one request and its reservation in every scope, or nothing in any."""
-    worst: Denial | None = None
-    reserved = []
-    for scope in scopes:
-        reservation = scope.reservation(estimate)
-        reserved.append(reservation)
-        denial = _denial(now, scope, estimate, reservation)
-        if denial is not None and (worst is None or denial.retry_after_s > worst.retry_after_s):
-            worst = denial
-    if worst is not None:
-        return worst
+    reserved = [scope.reservation(estimate) for scope in scopes]
     for scope, reservation in zip(scopes, reserved, strict=True):
-        scope.in_flight += 1
-        if scope.requests is not None:
-            scope.requests.take(now, 1)
-        if scope.tokens is not None:
-            scope.tokens.take(now, reservation)
-    return Charge(scopes=scopes, reserved=reserved)
+        if not scope.fits(now, estimate.certain, reservation):
+            denials = [_denial(now, each, estimate) for each in scopes]
+            return max((each for each in denials if each is not None), key=lambda each: each.retry_after_s)
+    for scope, reservation in zip(scopes, reserved, strict=True):
+        scope.take(now, reservation)
+    return Charge(scopes, reserved)
 
 
-def _denial(now: float, scope: Scope, estimate: Estimate, reservation: float) -> Denial | None:
-    settings = scope.settings
+def _denial(now: float, scope: Scope, estimate: Estimate) -> Denial | None:
+    """Why a scope does not let a request in; None if it does."""
+    settings, reservation = scope.settings, scope.reservation(estimate)
     if scope.tokens is not None:
         wait_s = scope.tokens.wait_s(now, reservation)
         if wait_s == inf or estimate.certain > scope.tokens.burst:

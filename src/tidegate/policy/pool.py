@@ -11,7 +11,7 @@ from math import inf
 from random import Random
 
 from tidegate.core.messages import ReplicaAdded, ReplicaSeen
-from tidegate.policy.breakers import Breaker, BreakerState
+from tidegate.policy.breakers import CLOSED, Breaker
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
 from tidegate.policy.queueing import ClassSettings, Queue
@@ -33,8 +33,7 @@ class Member:
 
     def available(self, now: float) -> bool:
         """In the set: up, not drained, not paused, and its breaker lets it be tried."""
-        breaker = self.breaker
-        return self.replica.in_set(now) and (breaker.state is BreakerState.CLOSED or breaker.admits(now))
+        return self.replica.in_set(now) and (self.breaker.state is CLOSED or self.breaker.admits(now))
 
     def back_at(self, now: float) -> float:
         """When it may be available again by itself; inf if only an event can do that."""
@@ -67,9 +66,12 @@ class Pool:
     members: dict[str, Member] = field(default_factory=dict)
     retrying: list[object] = field(default_factory=list)  # calls between two attempts, oldest first
     context_seen: int | None = None
+    largest_kv: float = inf
+    """KV tokens of its largest replica; inf where that is unknown."""
+    most_tokens: float = inf
+    """No request of more can be served: its context, or what its largest replica holds."""
     wake_at: float = inf  # a timer is set for it
     _replicas: list[Replica] = field(default_factory=list)
-    _largest_kv: float = inf
 
     @classmethod
     def of(cls, name: str, settings: PoolSettings, classes: dict[str, ClassSettings]) -> Pool:
@@ -83,6 +85,7 @@ class Pool:
             ladder=Ladder(settings.degradation),
             router=Router(settings.routing),
             drain=DrainRate(),
+            most_tokens=settings.context_tokens or inf,
         )
 
     @property
@@ -120,12 +123,13 @@ class Pool:
 
     def _count(self) -> None:
         self._replicas = [each.replica for each in self.members.values()]
-        self._largest_kv = max((each.kv_limit for each in self._replicas), default=inf)
+        self.largest_kv = max((each.kv_limit for each in self._replicas), default=inf)
+        self.most_tokens = min(self.context_tokens or inf, self.largest_kv)
 
     def may_open_breaker(self) -> bool:
         """Whether one more breaker may open: never more than the configured share, though always one."""
         # Half open counts: its trial may fail, and then it is open again whatever the others are.
-        out = sum(each.breaker.state is not BreakerState.CLOSED for each in self.members.values())
+        out = sum(each.breaker.state is not CLOSED for each in self.members.values())
         return out + 1 <= max(1.0, self.settings.health.max_ejected_share * len(self.members))
 
     # -- choosing ---------------------------------------------------------------------------------
@@ -153,15 +157,14 @@ class Pool:
 
     def any_available(self, now: float) -> bool:
         """Whether some replica is in the set, with room or without."""
-        return any(member.available(now) for member in self.members.values())
+        for member in self.members.values():  # noqa: SIM110 - mostly the first is: no work for a generator
+            if member.available(now):
+                return True
+        return False
 
     def back_at(self, now: float) -> float:
         """The earliest instant at which some replica may be in the set; inf if only an event can do that."""
         return min((member.back_at(now) for member in self.members.values()), default=inf)
-
-    def largest_kv(self) -> float:
-        """KV tokens of its largest replica; inf where that is unknown."""
-        return self._largest_kv
 
     # -- pressure ---------------------------------------------------------------------------------
 

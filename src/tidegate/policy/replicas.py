@@ -130,7 +130,8 @@ class Replica:
 
     def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
         """Whether it may be given one more request now. An idle replica may always be given one."""
-        running, kv_held = float(self.in_flight), self.kv_held
+        running: float = self.in_flight
+        kv_held = self.kv_held
         if self.others and now < self.seen_at + self.health.stale_after_s:
             running, kv_held = running + self.others, kv_held + self.kv_others
         if not running:
