@@ -71,13 +71,22 @@ def test_a_small_noisy_neighbour() -> None:
     assert found["by_requests"]["noisy"]["tokens"] > found["by_tokens"]["noisy"]["tokens"]
 
 
-@pytest.mark.parametrize("options", [("--for", "soon"), ("--for", "0s"), ("noisy-neighbour", "--for", "0s")])
-def test_what_cannot_be(options: tuple[str, ...]) -> None:
-    """A duration that is none is refused before anything starts, by name."""
+@pytest.mark.parametrize(
+    "options, named",
+    [
+        (["--for", "soon"], "--for"),
+        (["--for", "0s"], "--for"),
+        (["noisy-neighbour", "--for", "0s"], "--for"),
+        (["noisy-neighbour", "--speed", "inf"], "speed"),
+        (["noisy-neighbour", "--speed", "nan"], "speed"),
+    ],
+)
+def test_what_cannot_be(options: list[str], named: str) -> None:
+    """A duration or speed that is none is refused before anything starts, by name."""
     result = CliRunner().invoke(demo_app, options)
 
     assert result.exit_code == 2
-    assert "--for" in result.output
+    assert named in result.output
 
 
 def _printed_curl(process: subprocess.Popen[str]) -> list[str]:

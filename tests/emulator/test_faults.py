@@ -241,6 +241,7 @@ def test_injected_without_http() -> None:
         {"kind": "stall", "seconds": -1},
         {"kind": "slow", "requests": 1},
         {"kind": "slow", "factor": 0},
+        {"kind": "busy_503", "retry_after_s": -1},
     ],
 )
 def test_what_is_no_fault(faulty: Inside, fault: dict[str, Any]) -> None:

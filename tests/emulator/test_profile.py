@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 
 from tidegate.core.errors import ConfigurationError
@@ -48,7 +50,9 @@ def test_speed_divides_every_duration() -> None:
         assert named(name, speed=10).step_s(3, 400, 50) == pytest.approx(named(name).step_s(3, 400, 50) / 10)
 
 
-@pytest.mark.parametrize(("name", "speed"), [("h200", 1.0), ("demo", 0.0), ("demo", -1.0)])
+@pytest.mark.parametrize(
+    ("name", "speed"), [("h200", 1.0), ("demo", 0.0), ("demo", -1.0), ("demo", inf), ("demo", nan)]
+)
 def test_what_cannot_be(name: str, speed: float) -> None:
     """An unknown name and a speed that is none are configuration errors."""
     with pytest.raises(ConfigurationError):

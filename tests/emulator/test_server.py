@@ -131,6 +131,8 @@ def test_how_long_answers_are(quick: Inside) -> None:
         ("/v1/chat/completions", {**HELLO, "stream_options": {}}, 400, "BadRequestError"),
         ("/v1/completions", {"prompt": "x" * 4 * 2048}, 400, "BadRequestError"),
         ("/v1/completions", {"prompt": ""}, 400, "BadRequestError"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400, "BadRequestError"),
+        ("/v1/embeddings", {"input": "a", "dimensions": 10**9}, 400, "BadRequestError"),
         ("/v1/completions", {"prompt": []}, 400, "BadRequestError"),
         ("/v1/completions", {"prompt": ["a", 5]}, 400, "BadRequestError"),
         ("/v1/embeddings", {"input": [[]]}, 400, "BadRequestError"),

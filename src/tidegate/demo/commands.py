@@ -121,10 +121,12 @@ def _seconds(text: str) -> float:
 
 
 def _run(show: Coroutine[Any, Any, T]) -> T:
-    """What only can go wrong is this machine."""
+    """What can go wrong is an option, or this machine."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     try:
         return uvloop.run(show)
+    except ConfigurationError as error:
+        raise typer.BadParameter(error.problems[0]) from None
     except OSError as error:
         typer.echo(f"the demo cannot listen: {error.strerror or error}", err=True)
         raise typer.Exit(1) from None

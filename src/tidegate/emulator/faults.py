@@ -58,7 +58,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return "slow concerns a whole replica: it takes neither after_tokens nor requests"
         if self.factor <= 0:
             return "factor must be above 0"
-        for name in ("seconds", "after_tokens", "requests"):
+        for name in ("seconds", "after_tokens", "requests", "retry_after_s"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 return f"{name} must not be negative"

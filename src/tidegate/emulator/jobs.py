@@ -17,6 +17,7 @@ IMAGE_TOKENS = 256  # per image or audio part; real models take 85 to several th
 DEFAULT_MAX_TOKENS = 256
 """Where the model stops by itself if the request sets no bound."""
 MAX_CHOICES = 128
+MAX_DIMENSIONS = 8_192
 
 _TEXT_KEYS = ("content", "text", "output", "arguments", "function", "tool_calls", "input", "thinking")
 _MEDIA = frozenset({"image_url", "input_image", "image", "input_audio", "audio_url", "video_url"})
@@ -201,6 +202,8 @@ def messages_job(body: MessagesBody) -> Job | Refusal:
 
 def embeddings_job(body: EmbeddingsBody) -> Job | Refusal:
     """One vector per input; nothing is generated."""
+    if body.dimensions is not None and not 1 <= body.dimensions <= MAX_DIMENSIONS:
+        return bad_request(f"dimensions must be 1 to {MAX_DIMENSIONS}, not {body.dimensions}", "dimensions")
     return _checked(Job(model=body.model, prompts=prompts_of(body.input), generates=False))
 
 

@@ -7,6 +7,8 @@ the usual linear one; `TABLE` says where each profile's constants come from.
 
 from __future__ import annotations
 
+from math import inf
+
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
@@ -102,6 +104,6 @@ def named(name: str, speed: float = 1.0) -> Profile:
     profile = TABLE.get(name)
     if profile is None:
         raise ConfigurationError([f"profile {name!r} is not known; there are: {', '.join(TABLE)}"])
-    if speed <= 0:
-        raise ConfigurationError([f"speed must be above 0, not {speed}"])
+    if not 0 < speed < inf:
+        raise ConfigurationError([f"speed must be above 0 and finite, not {speed}"])
     return msgspec.structs.replace(profile, speed=speed)

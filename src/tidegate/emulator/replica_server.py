@@ -110,7 +110,7 @@ class ReplicaServer:
     def _compute(self, exchange: Exchange, api: Api) -> None:
         try:
             body = api.read(exchange.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(exchange, bad_request(str(error)), api)
             return
         job = api.job(body)
@@ -219,7 +219,7 @@ class ReplicaServer:
     def _tokenize(self, exchange: Exchange) -> None:
         try:
             body = msgspec.json.decode(exchange.body, type=TokenizeBody)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             refuse(exchange, bad_request(str(error)))
             return
         if body.messages is None:

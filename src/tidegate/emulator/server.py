@@ -6,6 +6,7 @@ demo as well as from the command line.
 
 from __future__ import annotations
 
+import re
 from urllib.parse import parse_qs
 
 import msgspec
@@ -79,7 +80,7 @@ class Emulator:
         """POST a fault, or DELETE the one that is there; `port` names another replica than the one asked."""
         if exchange.method == "DELETE":
             named = parse_qs(exchange.query).get("port", [str(asked.port)])[0]
-            target = self._found(int(named) if named.isdecimal() else 0, exchange)
+            target = self._found(int(named) if re.fullmatch("[0-9]{1,5}", named) else 0, exchange)
             if target is not None:
                 target.clear()
                 exchange.respond(200, JSON, encoded({"port": target.port, "fault": None}))
