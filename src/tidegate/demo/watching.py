@@ -8,7 +8,7 @@ moment come from the engine's side.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf, nan
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidegate.gateway.status import status
 RATE_WINDOW_S = 4.0
 BUDGET_WINDOW_S = 15.0
 EVENTS_KEPT = 50
+COUNTED = ("tidegate_requests", "tidegate_tokens", "tidegate_refusals")
 QUOTAS = (Reason.TOKEN_QUOTA, Reason.REQUEST_QUOTA, Reason.CONCURRENCY_QUOTA)
 
 
@@ -212,20 +213,18 @@ def budget_look(priority: str, budgets: Budgets, records: Sequence[LoadRecord], 
     )
 
 
-def _totals(families: Any) -> tuple[dict[str, float], dict[str, dict[str, int]]]:
+def _totals(families: Iterable[Metric]) -> tuple[dict[str, float], dict[str, dict[str, int]]]:
     """Requests and tokens by tenant, and refusals by tenant and reason."""
     totals: dict[str, float] = {}
     refused: dict[str, dict[str, int]] = {}
-    family: Metric
-    for family in families:
-        if family.name not in ("tidegate_requests", "tidegate_tokens", "tidegate_refusals"):
-            continue
-        for sample in family.samples:
-            tenant = sample.labels["tenant"]
-            if family.name == "tidegate_refusals":
-                if sample.labels["reason"] != Reason.CLIENT_GONE:
-                    refused.setdefault(tenant, {})[sample.labels["reason"]] = int(sample.value)
-            elif sample.labels.get("type") != "cached_input":
-                name = f"{family.name.removeprefix('tidegate_')} {tenant}"
-                totals[name] = totals.get(name, 0.0) + sample.value
+    samples = [
+        (family.name, each) for family in families if family.name in COUNTED for each in family.samples
+    ]
+    for family_name, sample in samples:
+        tenant, reason = sample.labels["tenant"], sample.labels.get("reason")
+        if reason is None and sample.labels.get("type") != "cached_input":
+            name = f"{family_name.removeprefix('tidegate_')} {tenant}"
+            totals[name] = totals.get(name, 0.0) + sample.value
+        elif reason is not None and reason != Reason.CLIENT_GONE:
+            refused.setdefault(tenant, {})[reason] = int(sample.value)
     return totals, refused

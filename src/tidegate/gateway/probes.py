@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from math import nan
 from typing import Any
 
 import msgspec
@@ -176,12 +177,18 @@ def _series(page: bytes, name: bytes) -> Iterator[float]:
     while at >= 0:
         end = page.find(b"\n", at + 1)
         line = page[at + 1 : end if end >= 0 else len(page)]
-        if line[len(name) : len(name) + 1] in (b"{", b" "):
-            with suppress(ValueError):
-                value = float(line.rpartition(b" ")[2])
-                if 0 <= value < MOST:
-                    yield value
         at = page.find(b"\n" + name, at + 1)
+        if line[len(name) : len(name) + 1] in (b"{", b" "):
+            value = _number(line.rpartition(b" ")[2])
+            if 0 <= value < MOST:
+                yield value
+
+
+def _number(text: bytes) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _total(page: bytes, name: bytes) -> int | None:
