@@ -33,6 +33,7 @@ app.add_typer(key_app, name="key")
 def about(
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
+    """What `tidegate` does without a command."""
     if version:
         typer.echo(f"tidegate {__version__}")
         raise typer.Exit
