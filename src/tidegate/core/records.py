@@ -78,11 +78,10 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     def held_by(self, record: RequestRecord) -> bool:
         """True if the request succeeded, first of all, and within every budget that applies to it."""
-        ttft, tpot = record.ttft_s, record.tpot_s
         return (
             record.ok
-            and (self.ttft_s is None or ttft is None or ttft <= self.ttft_s)
-            and (self.tpot_s is None or tpot is None or tpot <= self.tpot_s)
+            and (self.ttft_s is None or (ttft := record.ttft_s) is None or ttft <= self.ttft_s)
+            and (self.tpot_s is None or (tpot := record.tpot_s) is None or tpot <= self.tpot_s)
             and (self.e2e_s is None or record.e2e_s <= self.e2e_s)
         )
 

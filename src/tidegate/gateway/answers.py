@@ -24,6 +24,8 @@ _REQUESTS, _TOKENS = (
 
 LONGEST_WAIT_S = 120
 DAY_S = 86_400.0
+ROUNDING = 5e-7
+"""Less than this above a whole unit is no more than the unit: 0.1 * 3 is more than 0.3 in its last digits."""
 DETAIL_CHARACTERS = 1_000
 """As much of a detail is said: it may quote what the client sent."""
 
@@ -60,8 +62,8 @@ def refusal_headers(reason: Reason, retry_after_s: float | None = None) -> Heade
     wait_s = min(max(retry_after_s or 0.0, 0.0), LONGEST_WAIT_S) or 1.0
     return [
         (b"x-should-retry", b"true"),
-        (b"retry-after", b"%d" % max(ceil(_steady(wait_s)), 1)),
-        (b"retry-after-ms", b"%d" % max(ceil(_steady(wait_s * 1000)), 1)),
+        (b"retry-after", b"%d" % max(ceil(wait_s - ROUNDING), 1)),
+        (b"retry-after-ms", b"%d" % max(ceil(wait_s * 1000 - ROUNDING), 1)),
     ]
 
 
@@ -78,14 +80,14 @@ def quota_lines(quota: Quota) -> bytes:
 def _lines_of(form: bytes, limit: int | None, remaining: int | None, reset_s: float | None) -> bytes:
     if limit is None:
         return b""
-    return form % (limit, max(remaining or 0, 0), duration(reset_s or 0.0))
+    return form % (limit, remaining if remaining and remaining > 0 else 0, duration(reset_s or 0.0))
 
 
 def duration(seconds: float) -> bytes:
     """A wait in OpenAI's form, rounded up: `20ms`, `1s`, `6m0s`, `1h0m0s`; never is said as a day."""
     if seconds <= 0:
         return b"0s"
-    milliseconds = ceil(_steady((seconds if seconds < inf else DAY_S) * 1000))
+    milliseconds = ceil((seconds if seconds < inf else DAY_S) * 1000 - ROUNDING)
     if milliseconds < 1000:
         return b"%dms" % milliseconds
     minutes, rest_s = divmod(-(-milliseconds // 1000), 60)
@@ -99,8 +101,3 @@ def header_value(text: str, longest: int = 256) -> bytes:
     """Any text as a header value: printable ASCII, other characters as `?`, cut to `longest`."""
     kept = "".join(c if " " <= c <= "~" else "?" for c in text[:longest])
     return kept.strip().encode("ascii")
-
-
-def _steady(value: float) -> float:
-    """Without the last digits, in which 0.1 * 3 is more than 0.3 and would round up to a whole unit."""
-    return round(value, 6)

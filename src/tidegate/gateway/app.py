@@ -92,14 +92,16 @@ class Gateway:
             detail = f"{path[:200]} is asked for with {expected}"
             self._refuse_early(exchange, Reason.METHOD, detail, (b"allow", expected.encode()))
             return
-        if self._auth.caller(exchange) is None:
+        caller = exchange.context = self._auth.caller(exchange)
+        if caller is None:
             detail = "no valid API key; send one as 'Authorization: Bearer KEY'"
             self._refuse_early(exchange, Reason.UNAUTHENTICATED, detail, BEARER)
 
     def on_request(self, exchange: Exchange) -> None:
         """A whole request: list models, or hand it to the governor."""
-        caller = self._auth.caller(exchange)
-        if caller is None:  # its last day ended between head and body
+        caller = exchange.context
+        assert isinstance(caller, Caller)
+        if not self._auth.in_date(caller):  # its last day ended between head and body
             self._refuse_early(exchange, Reason.UNAUTHENTICATED, "the API key has expired", BEARER)
             return
         api = APIS.get(exchange.path)

@@ -28,9 +28,11 @@ class Auth:
         if not key:
             return None
         caller = self._callers.get(digest_of(key))
-        if caller is None or (caller.expires is not None and not caller.valid_at(self._unix_now())):
-            return None
-        return caller
+        return caller if caller is not None and self.in_date(caller) else None
+
+    def in_date(self, caller: Caller) -> bool:
+        """Whether the caller's key has not expired."""
+        return caller.expires is None or caller.valid_at(self._unix_now())
 
 
 def _presented(exchange: Exchange) -> bytes | None:

@@ -111,35 +111,33 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         """Do it. A fault of ours costs the one request, never those whose commands stand behind it."""
         try:
-            self._execute(command)
+            if isinstance(command, Probe):
+                self._on_probe(command.replica)
+            elif (flight := self.flights.get(command.request_id)) is None:
+                pass  # its end waits in `_pending`: a deadline of the same instant was let pass before it
+            elif isinstance(command, Dispatch):
+                flight.dispatch(command)
+            elif isinstance(command, Truncate):
+                flight.truncate(command)
+            elif isinstance(command, Abort):
+                flight.abort(command)
+            else:
+                del self.flights[command.request_id]
+                flight.refuse(command)
         except Exception as error:
-            self._loop.call_exception_handler({"message": f"failed: {command!r}", "exception": error})
-            if isinstance(command, Dispatch | Truncate):  # what is owed for an attempt stays owed
-                committed = isinstance(command, Truncate)
-                if committed:
-                    self.flights.pop(command.request_id, None)
-                self._pending.append(
-                    Failed(
-                        request_id=command.request_id,
-                        attempt=command.attempt,
-                        kind=FailureKind.CONNECT,
-                        committed=committed,
-                    )
-                )
+            self._report(command, error)
 
-    def _execute(self, command: Command) -> None:
-        if isinstance(command, Probe):
-            self._on_probe(command.replica)
-            return
-        flight = self.flights.get(command.request_id)
-        if flight is None:
-            return  # its end waits in `_pending`: a deadline of the same instant was let pass before it
-        if isinstance(command, Dispatch):
-            flight.dispatch(command)
-        elif isinstance(command, Truncate):
-            flight.truncate(command)
-        elif isinstance(command, Abort):
-            flight.abort(command)
-        else:
-            del self.flights[command.request_id]
-            flight.refuse(command)
+    def _report(self, command: Command, error: Exception) -> None:
+        self._loop.call_exception_handler({"message": f"failed: {command!r}", "exception": error})
+        if isinstance(command, Dispatch | Truncate):  # what is owed for an attempt stays owed
+            committed = isinstance(command, Truncate)
+            if committed:
+                self.flights.pop(command.request_id, None)
+            self._pending.append(
+                Failed(
+                    request_id=command.request_id,
+                    attempt=command.attempt,
+                    kind=FailureKind.CONNECT,
+                    committed=committed,
+                )
+            )

@@ -38,7 +38,6 @@ class Flight:
         "_gateway",
         "_request",
         "api",
-        "bytes_per_token",
         "id",
         "now",
         "tell",
@@ -52,7 +51,6 @@ class Flight:
         """None: an extra route, passed on as it is."""
         self.tell = gateway.driver.tell
         self.now = gateway.driver.now
-        self.bytes_per_token = gateway.bytes_per_token
         self._gateway = gateway
         self._exchange = exchange
         self._request = request
@@ -82,7 +80,7 @@ class Flight:
             )
             if assembled or body.stream:
                 withheld = pool.inject_usage and not body.wants_usage
-                relay = self._reader(body, assembled, withheld, self.bytes_per_token(command.pool))
+                relay = self._reader(body, assembled, withheld, gateway.bytes_per_token(command.pool))
         attempt = self._attempt = Attempt(self, self._exchange, command, upstream, relay, self.now())
         attempt.send(sent, self.id)
 
@@ -151,6 +149,10 @@ class Flight:
     def commit(self) -> None:
         """An answer begins: there will be no other attempt, and a long prompt need not be kept."""
         self._body = None
+
+    def bytes_per_token(self, pool: str) -> float:
+        """As learned by the pool."""
+        return self._gateway.bytes_per_token(pool)
 
     def close(self, event: Event) -> None:
         """Report the end. The last that is heard of this request."""

@@ -49,6 +49,7 @@ class Upstream:
         credential = credential_of(replica)
         self._credential = credential.encode() if credential else b""
         lines = f"host: {origin.authority}\r\naccept-encoding: identity\r\n".encode()
+        lines += b"content-type: application/json\r\n"
         if self._credential:
             lines += b"authorization: Bearer " + self._credential + b"\r\n"
         self._tail = lines
@@ -60,15 +61,17 @@ class Upstream:
         if start is None:
             line = f"{exchange.method} {self.config.url.path}{exchange.path} HTTP/1.1\r\n".encode()
             start = self._heads[exchange.method, exchange.path] = line + self._tail
-        head = b"%bcontent-type: application/json\r\ncontent-length: %d\r\nx-request-id: %b\r\n" % (
+        forwarded = b""
+        for name, value in exchange.headers:
+            if name in FORWARDED:
+                forwarded += b"%b: %b\r\n" % (name, value)
+        head = b"%bcontent-length: %d\r\nx-request-id: %b\r\n%b\r\n" % (
             start,
             len(body),
             request_id,
+            forwarded,
         )
-        for name, value in exchange.headers:
-            if name in FORWARDED:
-                head += b"%b: %b\r\n" % (name, value)
-        return self.client.send(head + b"\r\n", body, sink)
+        return self.client.send(head, body, sink)
 
     def censored(self, said: bytes) -> bytes:
         """What the engine said, without the credential, should it have repeated it."""
