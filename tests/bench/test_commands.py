@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from tests.bench.scripted import Scripted, complete, run, serving, silent, until, whole
 from tidegate.bench.commands import bench
 from tidegate.bench.options import plan_of, tenants_of
-from tidegate.bench.target import first_model
+from tidegate.bench.target import Target, first_model
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.requests import TenantShare
 
@@ -138,8 +138,8 @@ def test_a_server_that_names_no_model(status: int, models: object, said: str) ->
         ("--arrivals nowhere.csv", "trace nowhere.csv: "),
         ("--input-tokens 0", "at least 1 prompt token, not 0"),
         ("--arrivals azure-conv --output-tokens 0", "at least 1 output token, not 0"),
-        ("--tenants a=1,a=2", "--tenants: 'a=2' is not name=key, or names a tenant twice"),
-        ("--tenants =1", "--tenants: '=1' is not name=key"),
+        ("--tenants a=1,a=2", "--tenants: 'a' is no tenant, or stands twice"),
+        ("--tenants =1", "--tenants: '' is no tenant"),
         ("--tenants a*x=1", "--tenants: 'x' is not a weight"),
         ("--tenants a*0=1", "tenant 'a': a weight is above 0, not 0"),
         ("--concurrency-limit 99999999", "99999999 open requests need 100000063 open files"),
@@ -152,6 +152,16 @@ def test_options_that_cannot_be(options: str, said: str) -> None:
 
     assert result.exit_code == 2, result.output
     assert said in result.stderr
+
+
+@pytest.mark.parametrize("text", ["a=sk-secret,a=sk-secret", "=sk-secret", "a*x=sk-secret", "a*0=sk-secret"])
+def test_no_message_repeats_a_key(text: str) -> None:
+    """What is wrong with the tenants is said without what their keys are."""
+    with pytest.raises(ConfigurationError) as caught:
+        tenants_of(text, "")
+
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(Target(url="http://a", model="m", keys={"a": "sk-secret"}))
 
 
 def test_tenants_with_keys_and_weights() -> None:

@@ -138,6 +138,15 @@ def test_the_table_shows_the_figures() -> None:
     assert "TPOT" not in text(report(answered(0, first_token_at=None), stream=False))
 
 
+def test_what_a_server_says_cannot_drive_the_terminal() -> None:
+    """Neither markup nor escape sequences of an error's text take effect."""
+    shown = text(report(failed(0, "http_500\x1b[2J", 500, detail="[red]no\x1b]0;title\x07")))
+
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[red]no" in shown
+
+
 def test_an_empty_run_can_be_shown() -> None:
     """A run that was stopped before its first request has nothing to say, and says so."""
     assert "0 planned, 0 ok, 0 failed" in text(report())

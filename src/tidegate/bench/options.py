@@ -53,13 +53,13 @@ def tenants_of(text: str, api_key: str) -> tuple[list[TenantShare], dict[str, st
         left, _, key = part.strip().partition("=")
         name, star, weight = left.partition("*")
         if not name or name in keys:
-            raise ConfigurationError([f"--tenants: {part!r} is not name=key, or names a tenant twice"])
+            raise ConfigurationError(
+                [f"--tenants: {left!r} is no tenant, or stands twice; write name=key,..."]
+            )
         try:
             shares.append(TenantShare(name, float(weight) if star else 1.0))
         except ValueError:
-            raise ConfigurationError(
-                [f"--tenants: {weight!r} is not a weight, as in {name}*3={key}"]
-            ) from None
+            raise ConfigurationError([f"--tenants: {weight!r} is not a weight, as in {name}*3=KEY"]) from None
         keys[name] = key
     return shares, keys
 

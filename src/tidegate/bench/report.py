@@ -19,6 +19,7 @@ from rich.text import Text
 
 from tidegate.bench.load import LoadRecord
 from tidegate.core.records import Budgets, Distribution, Summary, summarise
+from tidegate.core.text import printable
 from tidegate.core.units import format_duration
 
 LATE_S = 0.010
@@ -158,7 +159,7 @@ def _per_s(amount: float, span_s: float) -> float:
 
 def _latencies(report: Report) -> Table:
     table = Table(
-        title=f"{escape(report.model)} at {escape(report.url)}", title_justify="left", box=SIMPLE_HEAD
+        title=f"{_shown(report.model)} at {_shown(report.url)}", title_justify="left", box=SIMPLE_HEAD
     )
     table.add_column("")
     for name in ("mean", "P50", "P95", "P99", "max", "budget"):
@@ -203,7 +204,7 @@ def _tenants(report: Report) -> Table:
         table.add_column(name, justify="right")
     for name, own in report.tenants.items():
         table.add_row(
-            escape(name),
+            _shown(name),
             f"{own.requests}",
             f"{own.ok}",
             _percent(own.goodput_ratio),
@@ -219,8 +220,13 @@ def _errors(report: Report) -> Table:
     table.add_column("count", justify="right")
     table.add_column("for example", overflow="fold")
     for kind, count in report.total.errors.items():
-        table.add_row(escape(kind), f"{count}", escape(report.error_details.get(kind, "")))
+        table.add_row(_shown(kind), f"{count}", _shown(report.error_details.get(kind, "")))
     return table
+
+
+def _shown(text: str) -> str:
+    """What a server or a user said, as it stands: neither markup nor a terminal's commands."""
+    return escape(printable(text))
 
 
 def _judged(value_s: float, budget_s: float | None) -> Text:

@@ -43,6 +43,9 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """Make answers as long as planned. vLLM and llama.cpp know the field; a hosted API may refuse it."""
     bytes_per_token: float = BYTES_PER_TOKEN
 
+    def __repr__(self) -> str:
+        return f"Target({self.model!r} at {self.url!r})"  # without the keys
+
 
 class Template:
     """What all requests of a run have in common, rendered once."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from tidegate.core.text import printable
 from tidegate.policy.limits import Bucket
 
 LINES_PER_S = 20.0
@@ -31,12 +32,6 @@ class Lines:
         if self._dropped:
             self._log.warning("%d lines like the following were left out", self._dropped)
             self._dropped = 0
-        self._log.warning(message, *(_clean(value) if isinstance(value, str) else value for value in values))
-
-
-def _clean(text: str) -> str:
-    return (
-        text
-        if text.isprintable()
-        else "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    )
+        self._log.warning(
+            message, *(printable(value) if isinstance(value, str) else value for value in values)
+        )
