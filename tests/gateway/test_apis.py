@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tidegate.config.checks import API_ROUTES
 from tidegate.gateway.apis import APIS, Api, Form
 
 
@@ -14,6 +15,11 @@ def test_each_api_is_whole(api: Api) -> None:
     assert api.generates == bool(api.bounds)
     assert api.generates == (api.form is not Form.WHOLE)
     assert api.texts or api.batch
+
+
+def test_no_extra_goes_round_an_api() -> None:
+    """The configuration, which lies below the gateway, knows every governed route by itself."""
+    assert {*APIS, "/v1/models"} == API_ROUTES
 
 
 def test_names_are_unique() -> None:
