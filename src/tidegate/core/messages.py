@@ -126,6 +126,7 @@ class ReplicaAdded(msgspec.Struct, frozen=True, tag=True):
     weight: float = 1.0
     max_concurrency: int | None = None
     kv_capacity_tokens: int | None = None
+    max_prefill_tokens: int | None = None
 
 
 class ReplicaRemoved(msgspec.Struct, frozen=True, tag=True):

@@ -103,6 +103,7 @@ class Service:
                     weight=upstream.config.weight,
                     max_concurrency=gate.max_concurrency if gate else None,
                     kv_capacity_tokens=gate.kv_tokens if gate else None,
+                    max_prefill_tokens=gate.max_prefill_tokens if gate else None,
                 )
             )
         address = self.config.listen
