@@ -267,21 +267,38 @@ def test_a_reader_that_stops_is_cut(run: Run) -> None:
 
 
 @both_loops
-def test_a_reader_that_is_only_slow_is_not_cut(run: Run) -> None:
+def test_a_reader_that_is_only_slow_is_not_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes taken now and then keep a connection, for many times the write timeout."""
+    now, looks = 0.0, 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return now
+
+    async def swept() -> None:
+        before = looks
+        await until(lambda: looks >= before + 2)
 
     async def main() -> None:
+        nonlocal now
         handler = Recorder()
-        limits = ServerLimits(write_timeout_s=0.75, idle_timeout_s=0.75)
+        limits = ServerLimits(write_timeout_s=30.0)
         body_bytes = 16 * 2**20
-        async with serving(handler, limits) as server, connected(server.port) as raw:
-            raw.send(HOLD)
-            await until(lambda: handler.held)
-            handler.held[0].respond(200, [], b"x" * body_bytes)
-            await raw.head()
-            for _ in range(8):
-                await raw.reader.readexactly(body_bytes // 8)
-                await asyncio.sleep(0.12)
+        async with serving(handler, limits) as server:
+            server.now = clock  # time passes here only when the test says so
+            async with connected(server.port) as raw:
+                raw.send(HOLD)
+                await until(lambda: handler.held)
+                handler.held[0].respond(200, [], b"x" * body_bytes)
+                await raw.head()
+                for _ in range(8):
+                    await raw.reader.readexactly(body_bytes // 8)
+                    await swept()
+                    now += 20.0
+                    await swept()
+
+    monkeypatch.setattr("tidegate.net.server.SWEEP_S", 0.005)
 
     run(main())
 
