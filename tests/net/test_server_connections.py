@@ -21,7 +21,8 @@ HOLD = b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"
 ECHO = b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"
 ANSWER_BYTES = 64 * 2**20
 """More than the kernel buffers on the way."""
-SLOW = ServerLimits(head_timeout_s=0.1, body_timeout_s=0.1, idle_timeout_s=0.1, write_timeout_s=0.1)
+SLOW = ServerLimits(head_timeout_s=0.1, body_timeout_s=0.1, idle_timeout_s=0.5, write_timeout_s=0.1)
+"""Idle for longer, because that deadline already runs before a test's first byte is there."""
 
 
 @pytest.mark.parametrize(
