@@ -199,7 +199,7 @@ class Governor:
             self._dispatcher.arm(call)
 
     def _pump(self, pool: Pool | None, now: float, out: list[Command]) -> None:
-        """Something has changed for a pool."""
+        """Something may have changed for a pool."""
         if pool is not None:
             self._dispatcher.pump(pool, now, out)
 
@@ -281,7 +281,7 @@ class Governor:
         if event.usage is not None and call.cut is None:
             call.pool.predictor.learn(call.request, used.prompt_tokens, used.output_tokens)
         self._end(call, used, call.cut, event.status, now)
-        self._pump(call.pool, now, out)
+        self._dispatcher.pump(call.pool, now, out)
 
     def _on_failed(self, event: Failed, now: float, out: list[Command]) -> None:
         call = self._running(event.request_id, event.attempt)

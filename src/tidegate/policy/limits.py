@@ -24,6 +24,8 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
 
 MINUTE_S = 60.0
+ROUNDING_S = 1e-9
+"""A shorter wait is rounding of our own arithmetic, not a debt."""
 
 
 class Metering(StrEnum):
@@ -89,8 +91,7 @@ class Bucket:
 
     def fits(self, now: float, cost: float) -> bool:
         """Whether `cost` credits are there now."""
-        # A remainder below a nanosecond is rounding of our own arithmetic, not a debt.
-        return cost <= self.burst and self.full_at - now + (cost - self.burst) / self.rate_per_s <= 1e-9
+        return cost <= self.burst and self.full_at - now + (cost - self.burst) / self.rate_per_s <= ROUNDING_S
 
     def wait_s(self, now: float, cost: float) -> float:
         """Seconds until `cost` credits fit; 0 now, inf never."""
@@ -143,22 +144,34 @@ class Scope:
         likely, tokens = estimate.likely, self.tokens
         return tokens.burst if tokens is not None and likely > tokens.burst else likely
 
-    def fits(self, now: float, certain: float, reservation: float) -> bool:
-        """Whether one more request with that reservation may enter now. If not, `_denial` says why."""
-        tokens, requests, settings = self.tokens, self.requests, self.settings
-        return (
-            (tokens is None or (certain <= tokens.burst and tokens.fits(now, reservation)))
-            and (requests is None or requests.fits(now, 1))
-            and (settings.max_in_flight is None or self.in_flight < settings.max_in_flight)
-        )
+    # Every request passes these two in each of its scopes: what its buckets would be asked is written out.
+
+    def offer(self, now: float, estimate: Estimate) -> float | None:
+        """Credits to reserve for one more request, if it fits now; None if not: `_denial` says why."""
+        reservation = self.reservation(estimate)
+        bucket = self.tokens
+        if bucket is not None:
+            over = reservation - bucket.burst
+            if over > 0 or bucket.full_at - now + over / bucket.rate_per_s > ROUNDING_S:
+                return None
+            if estimate.certain > bucket.burst:
+                return None
+        bucket = self.requests
+        if bucket is not None and bucket.full_at - now + (1 - bucket.burst) / bucket.rate_per_s > ROUNDING_S:
+            return None
+        most = self.settings.max_in_flight
+        return reservation if most is None or self.in_flight < most else None
 
     def take(self, now: float, reservation: float) -> None:
         """One more request, with that reservation."""
         self.in_flight += 1
-        if self.requests is not None:
-            self.requests.take(now, 1)
-        if self.tokens is not None:
-            self.tokens.take(now, reservation)
+        bucket = self.requests
+        if bucket is not None:
+            bucket.full_at = (bucket.full_at if bucket.full_at > now else now) + 1 / bucket.rate_per_s
+        bucket = self.tokens
+        if bucket is not None:
+            full_at = bucket.full_at if bucket.full_at > now else now
+            bucket.full_at = full_at + reservation / bucket.rate_per_s
 
 
 def _bucket(per_minute: float | None, burst_s: float) -> Bucket | None:
@@ -220,11 +233,13 @@ class Charge:
 
 def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge | Denial:
     """Take one request and its reservation in every scope, or nothing in any."""
-    reserved = [scope.reservation(estimate) for scope in scopes]
-    for scope, reservation in zip(scopes, reserved, strict=True):
-        if not scope.fits(now, estimate.certain, reservation):
+    reserved: list[float] = []
+    for scope in scopes:
+        reservation = scope.offer(now, estimate)
+        if reservation is None:
             denials = [_denial(now, each, estimate) for each in scopes]
             return max((each for each in denials if each is not None), key=lambda each: each.retry_after_s)
+        reserved.append(reservation)
     for scope, reservation in zip(scopes, reserved, strict=True):
         scope.take(now, reservation)
     return Charge(scopes, reserved)
