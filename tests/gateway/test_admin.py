@@ -229,6 +229,7 @@ def test_draining_a_replica() -> None:
                     assert body.endswith(b"data: [DONE]\n\n")
                 reply = await gateway.admin(f"/replicas/{name}/drain", "DELETE", bearer(TOKEN))
                 assert reply.json()["draining"] is False
+                assert f"an operator takes back replica {name}" in gateway.lines
                 for _ in range(6):
                     await gateway.ask(chat())
                 assert len(a.requests) > before

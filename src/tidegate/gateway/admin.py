@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,8 @@ from tidegate.gateway.status import status
 
 if TYPE_CHECKING:
     from tidegate.gateway.service import Service
+
+log = logging.getLogger("tidegate.admin")
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PUBLIC = frozenset({"/healthz", "/readyz"})
@@ -104,6 +107,11 @@ def admin_app(service: Service) -> ASGIApp:
         ("/status", show_status, ["GET"]),
         ("/replicas/{replica:path}/drain", drain, ["POST", "DELETE"]),
     ]
+
+    async def index(request: Request) -> Response:
+        return JSONResponse({"endpoints": {path: methods for path, _, methods in routes}})
+
+    routes.insert(0, ("/", index, ["GET"]))
     app = Starlette(routes=[Route(path, handler, methods=methods) for path, handler, methods in routes])
     admin = service.config.admin
     assert admin is not None
@@ -117,5 +125,6 @@ def _drain(service: Service, replica: str, drain: bool) -> Response:
         known = ", ".join(service.governor.members)
         return _error(404, f"no replica is named {replica!r}; there are {known}")
     service.driver.tell(DrainAsked(replica=replica, drain=drain))
+    log.info("an operator %s replica %s", "drains" if drain else "takes back", replica)
     body: dict[str, Any] = {"replica": replica, "draining": drain, "in_flight": member.replica.in_flight}
     return JSONResponse(body)
