@@ -51,6 +51,7 @@ def test_every_route_without_a_token() -> None:
         async with fake_engine(answer()) as engine, serving(administered(engine)) as gateway:
             routes = routes_of(gateway)
             assert {path for path, _ in routes} == {
+                "/",
                 "/healthz",
                 "/readyz",
                 "/metrics",

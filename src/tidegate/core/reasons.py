@@ -21,7 +21,6 @@ class Reason(StrEnum):
     UNKNOWN_ROUTE = "route_not_found"
     METHOD = "method_not_allowed"
     SLOW_REQUEST = "request_timeout"
-    LENGTH_REQUIRED = "length_required"
     BODY_TOO_LARGE = "request_too_large"
     HEAD_TOO_LARGE = "headers_too_large"
     REQUEST_QUOTA = "request_quota_exceeded"
@@ -61,7 +60,6 @@ ANSWERS: dict[Reason, Answer] = {
     Reason.UNKNOWN_ROUTE: Answer(404, INVALID, False),
     Reason.METHOD: Answer(405, INVALID, False),
     Reason.SLOW_REQUEST: Answer(408, INVALID, False),
-    Reason.LENGTH_REQUIRED: Answer(411, INVALID, False),
     Reason.BODY_TOO_LARGE: Answer(413, INVALID, False),
     Reason.HEAD_TOO_LARGE: Answer(431, INVALID, False),
     Reason.REQUEST_QUOTA: Answer(429, LIMITED, True),

@@ -21,12 +21,15 @@ from tidegate.config import Config
 from tidegate.config.schema import Engine
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import Event, Probed, ReplicaSeen
+from tidegate.core.text import printable
 from tidegate.gateway.upstream import Upstream
 from tidegate.net.client import Response
 
 log = logging.getLogger("tidegate.probes")
 
 SCRAPE_TIMEOUT_S = 2.0
+NAMES_SAID = 8
+"""As many models of a replica are named in the log."""
 MOST = 2**53
 """No count of an engine reaches it: what does is no count."""
 
@@ -53,6 +56,7 @@ class Prober:
         self._in_flight = in_flight
         self._tasks: set[asyncio.Task[None]] = set()
         self._said_down: set[str] = set()
+        self._stale: set[str] = set()  # to be asked again what they are
 
     def probe(self, replica_id: str) -> None:
         """Ask a replica for its health in the background."""
@@ -80,7 +84,9 @@ class Prober:
             if ok:
                 await self._look(upstream)
             else:
-                self.models.pop(upstream.id, None)
+                # It may come back as another: asked again then. Until it does, what it was is what is known;
+                # whether it is to be believed dead is the governor's to say, not one bad probe's.
+                self._stale.add(upstream.id)
         finally:  # a probe that is never told of would be the replica's last
             self.probed.add(upstream.id)
             self._tell(Probed(replica=upstream.id, ok=ok))
@@ -88,7 +94,7 @@ class Prober:
     async def _look(self, upstream: Upstream) -> None:
         """What it is and how loaded. Healthy is healthy: this is a bonus that not every engine tells."""
         with suppress(UpstreamError, OSError, TimeoutError, msgspec.DecodeError, RecursionError):
-            if upstream.id not in self.models:
+            if upstream.id not in self.models or upstream.id in self._stale:
                 await self._discover(upstream)
             if (seen := await self._scrape(upstream)) is not None:
                 self._tell(seen)
@@ -117,7 +123,11 @@ class Prober:
             for entry in entries
             if isinstance(entry, dict) and isinstance(entry.get("id"), str)
         }
+        if models.keys() != self.models.get(upstream.id, {}).keys():
+            names = ", ".join(printable(name) for name in list(models)[:NAMES_SAID]) or "no model"
+            log.info("replica %s serves %s%s", upstream.id, names, ", …" if len(models) > NAMES_SAID else "")
         self.models[upstream.id] = models
+        self._stale.discard(upstream.id)
         engine = self._config.pools[upstream.pool_name].engine
         slots = context = None
         self.llamacpp.discard(upstream.id)

@@ -24,6 +24,7 @@ from tidegate.gateway.driver import Driver
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.probes import Prober
 from tidegate.gateway.upstream import upstreams
+from tidegate.gateway.watch import LOOK_S, Watch
 from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.net.server import Server
 from tidegate.net.tls import server_context
@@ -71,6 +72,8 @@ class Service:
         self.metrics = Metrics(
             self.governor, self.driver.now, {name: each.budgets for name, each in config.classes.items()}
         )
+        self.watch = Watch(self.governor, self.driver.now)
+        self._watching: asyncio.TimerHandle | None = None
         self.gateway = Gateway(config, self.driver, self.upstreams)
         self.gateway.refused = self.metrics.refused
         self.gateway.discovered = self._discovered
@@ -94,6 +97,7 @@ class Service:
     async def start(self) -> None:
         """Listen, and begin to probe. Raises OSError if an address cannot be had."""
         _raise_descriptor_limit()
+        self._watch()
         for replica_id, upstream in self.upstreams.items():
             gate = upstream.config.gate
             self.driver.tell(
@@ -128,6 +132,8 @@ class Service:
         for upstream in self.upstreams.values():
             await upstream.client.close()
         self.driver.close()
+        if self._watching is not None:
+            self._watching.cancel()
         if self._admin is not None and self._admin_task is not None:
             self._admin.should_exit = True
             await self._admin_task
@@ -183,6 +189,12 @@ class Service:
 
     def _record(self, record: RequestRecord) -> None:
         self.metrics.observe(record)
+        if record.reason is not None:
+            self.watch.observe(record)
+
+    def _watch(self) -> None:
+        self._watching = asyncio.get_running_loop().call_later(LOOK_S, self._watch)
+        self.watch.look()
 
     def _in_flight(self, replica_id: str) -> int:
         return self.governor.members[replica_id].replica.in_flight

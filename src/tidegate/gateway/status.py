@@ -67,7 +67,7 @@ def _replica(member: Member, now: float) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    return round(value, 1)
+    return round(value, 1) + 0.0  # never -0.0
 
 
 def _finite(value: float) -> float | None:
