@@ -14,9 +14,16 @@ from tidegate.config.addresses import Origin
 from tidegate.config.credentials import credential_problem
 from tidegate.config.model import Config
 from tidegate.config.problems import Problem, Where, did_you_mean, dotted, quoted
-from tidegate.config.schema import AdminConfig, PoolConfig, ReplicaConfig, TenantConfig, TlsConfig
+from tidegate.config.schema import (
+    AdminConfig,
+    PoolConfig,
+    ReplicaConfig,
+    TenantConfig,
+    TlsConfig,
+    UpstreamConfig,
+)
 from tidegate.core.errors import ConfigurationError
-from tidegate.net.tls import server_context
+from tidegate.net.tls import client_context, server_context
 from tidegate.policy.degradation import FallbackStep
 from tidegate.policy.limits import LimitSettings
 
@@ -47,6 +54,7 @@ def problems_of(config: Config, environ: Mapping[str, str], known: Collection[Wh
     return [
         *_listeners(config),
         *_tls(config.tls),
+        *_upstream(config.upstream),
         *_classes(config),
         *_fleet(config),
         *chain.from_iterable(_pool(name, pool, pools, classes) for name, pool in config.pools.items()),
@@ -114,6 +122,16 @@ def _tls(tls: TlsConfig | None) -> Iterator[Problem]:
                 ("tls",),
                 "cannot be used; certificate and private_key must belong together, in PEM and unencrypted",
             )
+
+
+def _upstream(upstream: UpstreamConfig) -> Iterator[Problem]:
+    if upstream.ca_file is None:
+        return
+    try:
+        client_context(str(upstream.ca_file))
+    except ConfigurationError:
+        text = f"names {upstream.ca_file}, which is no readable PEM file of certificates"
+        yield Problem(("upstream", "ca_file"), f"{text}; paths start at the configuration's folder")
 
 
 # -- classes --------------------------------------------------------------------------------------

@@ -51,6 +51,8 @@ class UpstreamConfig(ClientLimits, frozen=True, kw_only=True, forbid_unknown_fie
 
     inter_token_timeout_s: float = 60.0
     """Longest silence of an engine in the middle of an answer."""
+    ca_file: Path | None = None
+    """Certificate authorities (PEM) that https engines are verified against; null: the system's."""
 
 
 class Engine(StrEnum):
@@ -95,7 +97,7 @@ class ReplicaConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     credential_file: Path | None = None
     """File whose content is sent as a bearer token; relative to the configuration file."""
     gate: GateSettings | None = None
-    """Instead of the pool's gate."""
+    """Each of its values that is set stands instead of the pool's."""
 
 
 class PoolConfig(PoolSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):

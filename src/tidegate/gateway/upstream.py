@@ -5,6 +5,8 @@ The client's credentials never travel on: of its headers only those on a short l
 
 from __future__ import annotations
 
+from ssl import SSLContext
+
 from tidegate.config import Config, credential_of
 from tidegate.config.schema import PoolConfig, ReplicaConfig
 from tidegate.net.client import Call, Client, ResponseSink
@@ -43,7 +45,7 @@ class Upstream:
             origin.host,
             origin.port,
             config.client_limits(),
-            ssl=client_context() if origin.tls else None,
+            ssl=_client_context(config) if origin.tls else None,
             server_hostname=origin.host if origin.tls else None,
         )
         credential = credential_of(replica)
@@ -96,3 +98,8 @@ def upstreams(config: Config) -> dict[str, Upstream]:
         replica_id = replica.name if names.count(replica.name) == 1 else f"{pool_name}/{replica.name}"
         found[replica_id] = Upstream(replica_id, pool_name, config.pools[pool_name], replica, config)
     return found
+
+
+def _client_context(config: Config) -> SSLContext:
+    authorities = config.upstream.ca_file
+    return client_context(str(authorities) if authorities is not None else None)

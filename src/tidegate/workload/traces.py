@@ -38,11 +38,8 @@ def read_trace(lines: Iterable[str | bytes], name: str = "trace") -> Iterator[Tr
         raise ConfigurationError([f"{name}: is empty; expected a header with {', '.join(COLUMNS)}"])
     missing = [column for column in COLUMNS if column not in header]
     if missing:
-        raise ConfigurationError(
-            [
-                f"{name}, line {line}: no column {', '.join(missing)} among {', '.join(map(ascii, header))[:200]}"
-            ]
-        )
+        there = ", ".join(map(ascii, header))[:200]
+        raise ConfigurationError([f"{name}, line {line}: no column {', '.join(missing)} among {there}"])
     places = [header.index(column) for column in COLUMNS]
 
     started: datetime | None = None
