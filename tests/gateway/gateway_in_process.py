@@ -221,7 +221,9 @@ def _buckets_hold_what_was_settled(running: Running, elapsed_s: float) -> None:
         bucket = scope.tokens
         if bucket is None:
             continue
-        settled = sum(record.charged_tokens for record in running.records if scope.name in _scopes_of(record))
+        settled = sum(
+            record.charged_credits for record in running.records if scope.name in _scopes_of(record)
+        )
         missing = bucket.burst - bucket.available(now)
         assert missing <= settled + 1e-3, (scope.name, missing, settled)
         assert missing >= settled - bucket.rate_per_s * elapsed_s - 1e-3, (scope.name, missing, settled)

@@ -308,7 +308,7 @@ def test_an_engines_refusal_is_passed_on_untouched(code: int) -> None:
             assert reply.headers["content-type"] == "application/problem+json"
             assert len(engine.requests) == 1
             await gateway.settled()
-            assert gateway.records[0].charged_tokens == 0
+            assert gateway.records[0].charged_credits == 0
             assert (await gateway.ask(chat())).status == code  # the breaker is closed
 
     run(main())

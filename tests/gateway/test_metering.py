@@ -229,7 +229,7 @@ def test_a_client_that_leaves_before_its_turn_pays_nothing() -> None:
                     second.request(CHAT, chat(content="never seen"))
                     await until(lambda: gateway.queued == 1)
                 await until(lambda: gateway.queued == 0)
-                assert gateway.records[0].charged_tokens == 0
+                assert gateway.records[0].charged_credits == 0
                 first.hang_up()
                 await gateway.settled()
                 assert len(engine.requests) == 1

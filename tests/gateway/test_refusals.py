@@ -47,7 +47,7 @@ def test_the_request_quota() -> None:
                 assert reply.headers["x-ratelimit-remaining-requests"] == "0"
                 assert 15 <= int(reply.headers["retry-after"]) <= 20
                 await gateway.settled()
-                assert gateway.records[-1].charged_tokens == 0
+                assert gateway.records[-1].charged_credits == 0
                 assert len(engine.requests) == 3
 
     run(main())

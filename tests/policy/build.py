@@ -132,6 +132,6 @@ def failed(request_id: int, kind: FailureKind, attempt: int = 1, **fields: Any) 
 def ended(governor: Governor) -> list[tuple[int, str, float]]:
     """Who has ended since the last time, how, and at what charge."""
     return [
-        (record.request_id, record.reason.name if record.reason else "OK", record.charged_tokens)
+        (record.request_id, record.reason.name if record.reason else "OK", record.charged_credits)
         for record in governor.take_ended()
     ]

@@ -391,7 +391,7 @@ class Fleet:
         assert bottomless.tokens is not None
         assert bottomless.requests is not None
         rejected = sum(count for name, count in ledger.count.items() if name.startswith("reject:"))
-        spent = sum(record.charged_tokens for record in ledger.records)
+        spent = sum(record.charged_credits for record in ledger.records)
         refilled = self.now * bottomless.tokens.rate_per_s
         for bucket, gone in [(bottomless.tokens, spent), (bottomless.requests, len(ledger.lives) - rejected)]:
             left = bucket.available(self.now)

@@ -232,9 +232,9 @@ class Ledger:
         assert record.ended_at <= now
         assert (record.dispatched_at is None) == (life.attempt == 0)
         if not life.computed:
-            assert record.charged_tokens == 0, "who cost no engine anything pays nothing"
+            assert record.charged_credits == 0, "who cost no engine anything pays nothing"
         elif record.ok:
-            assert record.charged_tokens > 0
+            assert record.charged_credits > 0
         if record.reason is not None and record.reason is not Reason.TOTAL_TIMEOUT:
             assert record.status == ANSWERS[record.reason].status or life.streaming
 

@@ -237,4 +237,4 @@ def test_weights_apply_to_what_is_reserved_and_to_what_is_settled() -> None:
     assert quota.remaining_tokens == 1_000 - (10 + 40)
     governor.handle(Finished(1, 1, usage=used(10, 20, 5)), 0.0)
     (record,) = governor.take_ended()
-    assert record.charged_tokens == 5 + 80
+    assert record.charged_credits == 5 + 80

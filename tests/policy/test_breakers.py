@@ -39,6 +39,8 @@ def test_five_failures_in_a_row_open_it() -> None:
     assert not breaker.admits(5.89)
     assert breaker.next_wakeup() == 5.9
     assert breaker.admits(5.9)
+    assert (breaker.state_at(5.89), breaker.state_at(5.9)) == (OPEN, HALF_OPEN)
+    assert breaker.on_dispatch(5.9) == 1
     assert (breaker.state, breaker.next_wakeup()) == (HALF_OPEN, inf)
 
 
@@ -68,14 +70,14 @@ def test_half_open_lets_one_through() -> None:
     """A hundred wait as the pause ends: one is tried, and one more when it has answered well."""
     breaker = opened()
 
-    trials = [breaker.on_dispatch() for _ in range(100) if breaker.admits(5.0)]
+    trials = [breaker.on_dispatch(5.0) for _ in range(100) if breaker.admits(5.0)]
     assert trials == [1]
     breaker.on_success(5.1, 1)
     assert breaker.state is HALF_OPEN
-    assert [breaker.on_dispatch() for _ in range(100) if breaker.admits(5.2)] == [1]
+    assert [breaker.on_dispatch(5.2) for _ in range(100) if breaker.admits(5.2)] == [1]
     breaker.on_success(5.3, 1)
     assert breaker.state is CLOSED
-    assert breaker.on_dispatch() == 0
+    assert breaker.on_dispatch(5.4) == 0
 
 
 def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
@@ -86,11 +88,11 @@ def test_a_failed_trial_opens_it_again_for_twice_as_long() -> None:
     for pause_s in [10, 15, 15]:
         assert breaker.admits(now)
         # Whoever may not open it more than it is stays shut out by a failed trial all the same.
-        assert breaker.on_failure(now, breaker.on_dispatch(), may_open=False)
+        assert breaker.on_failure(now, breaker.on_dispatch(now), may_open=False)
         assert breaker.next_wakeup() == now + pause_s
         now += pause_s
     assert breaker.admits(now)
-    breaker.on_success(now, breaker.on_dispatch())
+    breaker.on_success(now, breaker.on_dispatch(now))
     breaker.open(now)
     assert breaker.next_wakeup() == now + 5
 
@@ -99,7 +101,7 @@ def test_a_trial_without_result_frees_its_permit() -> None:
     """A trial whose caller left says nothing, and the next request becomes the trial."""
     breaker = opened()
     assert breaker.admits(5.0)
-    trial = breaker.on_dispatch()
+    trial = breaker.on_dispatch(5.0)
     assert not breaker.admits(5.1)
 
     breaker.on_neutral(trial)
@@ -111,10 +113,10 @@ def test_an_old_trial_says_nothing_about_a_new_round() -> None:
     """What a trial of an earlier half-open round reports neither closes this one nor frees its permit."""
     breaker = opened(half_open_trials=2, successes_to_close=1)
     assert breaker.admits(5.0)
-    first, second = breaker.on_dispatch(), breaker.on_dispatch()
+    first, second = breaker.on_dispatch(5.0), breaker.on_dispatch(5.0)
     breaker.on_failure(5.1, first)
     assert breaker.admits(15.1)
-    assert breaker.on_dispatch() == second + 1
+    assert breaker.on_dispatch(15.1) == second + 1
 
     breaker.on_success(15.2, second)
     breaker.on_neutral(first)
@@ -137,7 +139,7 @@ def test_stragglers_of_a_bad_time_do_not_open_it_twice() -> None:
         breaker.on_failure(1.0, 0)
     assert breaker.next_wakeup() == 5.0
     assert breaker.admits(5.0)
-    breaker.on_success(5.0, breaker.on_dispatch())
+    breaker.on_success(5.0, breaker.on_dispatch(5.0))
 
     breaker.on_failure(5.1, 0)
     assert breaker.state is CLOSED
@@ -155,7 +157,7 @@ def test_trials_never_exceed_their_cap(cap: int, steps: list[tuple[float, str]])
     for gap_s, step in steps:
         now += gap_s
         if step == "ask" and breaker.admits(now):
-            running.append(breaker.on_dispatch())
+            running.append(breaker.on_dispatch(now))
         elif step != "ask" and running:
             trial = running.pop(0)
             if step == "good":

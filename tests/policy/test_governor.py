@@ -60,7 +60,7 @@ def test_the_life_of_a_request() -> None:
     (record,) = governor.take_ended()
     assert (record.ok, record.ttft_s, record.e2e_s, record.tpot_s) == (True, 0.5, 1.5, approx(0.05))
     assert (record.prompt_tokens, record.output_tokens, record.cached_tokens) == (12, 21, 5)
-    assert (record.charged_tokens, record.replica, record.attempts) == (33, "r0", 1)
+    assert (record.charged_credits, record.replica, record.attempts) == (33, "r0", 1)
     assert (governor.live, governor.take_ended()) == (0, [])
 
 

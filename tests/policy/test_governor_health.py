@@ -45,7 +45,7 @@ from tidegate.core.messages import (
 from tidegate.core.reasons import Reason
 from tidegate.policy.breakers import BreakerSettings
 from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.replicas import HealthSettings
+from tidegate.policy.replicas import GateSettings, HealthSettings
 from tidegate.policy.retries import RetrySettings
 from tidegate.policy.routing import RoutingPolicy, RoutingSettings
 from tidegate.policy.settings import Deadlines
@@ -315,3 +315,37 @@ def test_broken_contracts_are_errors() -> None:
     ):
         with pytest.raises(CallerError):
             governor.handle(event, 0.0)
+
+
+def test_a_replicas_own_prefill_bound_is_its_gate() -> None:
+    """What a replica brings along stands instead of its pool's value, one by one."""
+    governor = govern(replicas=0, pool={"gate": GateSettings(max_prefill_tokens=1_000, kv_tokens=50)})
+
+    governor.handle(ReplicaAdded(pool="m", replica="own", max_prefill_tokens=15), 0.0)
+    governor.handle(ReplicaAdded(pool="m", replica="pools"), 0.0)
+
+    gates = {name: member.replica.gate for name, member in governor.members.items()}
+    assert (gates["own"].max_prefill_tokens, gates["own"].kv_tokens) == (15, 50)
+    assert gates["pools"] == governor.settings.pools["m"].gate
+
+
+def test_a_pools_context_is_its_smallest() -> None:
+    """Engines that tell different lengths do not take turns: a request must fit wherever it goes."""
+    governor = govern(replicas=2)
+
+    for name, told, context in [("r0", 100, 100), ("r1", 40, 40), ("r0", 100, 40), ("r1", 60, 60)]:
+        governor.handle(ReplicaSeen(replica=name, context_tokens=told), 1.0)
+        assert governor.pools["m"].context_tokens == context
+    governor.handle(ReplicaRemoved(replica="r1"), 2.0)
+    assert governor.pools["m"].context_tokens == 100
+
+
+def test_looking_changes_nothing() -> None:
+    """Status and metrics may look at any time: only events move a breaker."""
+    governor = govern(replicas=1, pool={"breaker": BreakerSettings(consecutive_failures=1, open_s=5.0)})
+    arrive(governor, 0.0, 1)
+    governor.handle(failed(1, FailureKind.RESET), 0.0)
+    member = governor.members["r0"]
+
+    for now, state, available in [(1.0, "open", False), (5.0, "half_open", True), (1.0, "open", False)]:
+        assert (member.state(now), member.available(now)) == (state, available)

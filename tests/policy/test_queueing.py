@@ -400,17 +400,6 @@ def test_the_impatient_leave_no_pile_behind() -> None:
     assert len(waiting.flow(0, "a", 1.0).order) < 100
 
 
-def test_a_dispatched_request_can_come_back_to_its_place() -> None:
-    """Pushed back, it is ahead of what its tenant sent later."""
-    waiting = queue()
-    first = push(waiting, "a", 10)
-    push(waiting, "a", 20)
-    assert take(waiting) is first
-    waiting.push_back(first)
-    waiting.check()
-    assert waiting.head() is first
-
-
 def test_ten_thousand_tenants_cost_what_ten_do() -> None:
     """The work of a dispatch grows with the logarithm of the tenants: entries looked at, not seconds."""
     waiting = queue(QueueSettings(max_requests=10**6))

@@ -31,7 +31,7 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    charged_tokens: float = 0.0
+    charged_credits: float = 0.0
     """Credits settled in the tightest token limit's weights; 0 when nothing was dispatched."""
     reason: Reason | None = None
     """None: the engine's own answer was passed on."""

@@ -61,7 +61,7 @@ def _replica(member: Member, now: float) -> dict[str, Any]:
         "kv_limit_tokens": _finite(replica.kv_limit),
         "prefill_held_tokens": _rounded(replica.prefill_held),
         "others": replica.others,
-        "breaker": member.breaker.state.value,
+        "breaker": member.breaker.state_at(now).value,
         "weight": replica.weight,
     }
 

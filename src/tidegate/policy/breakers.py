@@ -61,27 +61,29 @@ class Breaker:
     _window_samples: int = 0
 
     def admits(self, now: float) -> bool:
-        """Whether one more request may be sent; an elapsed `open_s` turns to half open here."""
+        """Whether one more request may be sent: always, once the pause is over, while trials are left."""
         if self.state is CLOSED:
             return True
-        self.on_wakeup(now)
-        return self.state is HALF_OPEN and self.trials < self.settings.half_open_trials
+        if self.state is OPEN:
+            return now >= self.reopens_at
+        return self.trials < self.settings.half_open_trials
 
     def next_wakeup(self) -> float:
         """When an open breaker becomes half open; inf otherwise."""
         return self.reopens_at if self.state is OPEN else inf
 
-    def on_wakeup(self, now: float) -> None:
-        """Let trials through once the pause is over."""
-        if self.state is OPEN and now >= self.reopens_at:
+    def state_at(self, now: float) -> BreakerState:
+        """Where it stands: an open one whose pause is over is half open, tried or not."""
+        return HALF_OPEN if self.state is OPEN and now >= self.reopens_at else self.state
+
+    def on_dispatch(self, now: float) -> int:
+        """A request was sent. Not 0 if it is a trial: its outcome must come back with this number."""
+        if self.state is CLOSED:
+            return 0
+        if self.state is OPEN:
             self.state = HALF_OPEN
             self.trials = self._trial_successes = 0
             self._round += 1
-
-    def on_dispatch(self) -> int:
-        """A request was sent. Not 0 if it is a trial: its outcome must come back with this number."""
-        if self.state is not HALF_OPEN:
-            return 0
         self.trials += 1
         return self._round
 

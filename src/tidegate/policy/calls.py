@@ -110,7 +110,7 @@ class Call:
             prompt_tokens=used.prompt_tokens,
             output_tokens=used.output_tokens,
             cached_tokens=used.cached_tokens,
-            charged_tokens=credits,
+            charged_credits=credits,
             reason=reason,
             status=status,
         )

@@ -85,7 +85,7 @@ class Dispatcher:
         call.stage = RUNNING
         call.member = member
         call.hold = member.replica.hold(call.kv_tokens, call.prompt_tokens)
-        call.trial = member.breaker.on_dispatch()
+        call.trial = member.breaker.on_dispatch(now)
         call.dispatched_at = now
         if call.attempt == 1:
             call.pool.retries.on_request(now)

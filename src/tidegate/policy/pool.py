@@ -29,6 +29,7 @@ class Member:
     replica: Replica
     breaker: Breaker
     removed: bool = False
+    context_tokens: int | None = None  # as its engine tells
     probe_at: float = inf  # when the next one is due; an earlier timer is an old one
 
     def available(self, now: float) -> bool:
@@ -46,8 +47,8 @@ class Member:
             return "draining"
         if not self.replica.up:
             return "down"
-        if not self.breaker.admits(now) or self.breaker.next_wakeup() < inf:
-            return self.breaker.state.value
+        if self.breaker.state is not CLOSED:
+            return self.breaker.state_at(now).value
         return "busy" if now < self.replica.closed_until else "up"
 
 
@@ -101,7 +102,9 @@ class Pool:
         gate = GateSettings(
             max_concurrency=gate.max_concurrency if event.max_concurrency is None else event.max_concurrency,
             kv_tokens=gate.kv_tokens if event.kv_capacity_tokens is None else event.kv_capacity_tokens,
-            max_prefill_tokens=gate.max_prefill_tokens,
+            max_prefill_tokens=(
+                gate.max_prefill_tokens if event.max_prefill_tokens is None else event.max_prefill_tokens
+            ),
         )
         replica = Replica(event.replica, gate, self.settings.health, event.weight, since=now)
         member = Member(self, replica, Breaker(self.settings.breaker))
@@ -118,11 +121,13 @@ class Pool:
         """A scrape of one of them."""
         member.replica.on_seen(now, event)
         if event.context_tokens is not None:
-            self.context_seen = event.context_tokens
+            member.context_tokens = event.context_tokens
         self._count()
 
     def _count(self) -> None:
         self._replicas = [each.replica for each in self.members.values()]
+        told = [each.context_tokens for each in self.members.values() if each.context_tokens is not None]
+        self.context_seen = min(told, default=None)  # whichever is chosen, the request must fit there
         self.largest_kv = max((each.kv_limit for each in self._replicas), default=inf)
         self.most_tokens = min(self.context_tokens or inf, self.largest_kv)
 

@@ -151,10 +151,6 @@ class Queue:
         self._enter(entry)
         return entry
 
-    def push_back(self, entry: Waiting) -> None:
-        """Let a request that had been dispatched wait again, at its old place in its flow."""
-        self._enter(entry)
-
     def remove(self, entry: Waiting) -> None:
         """Take a waiting request out, whatever the reason but dispatch."""
         self._leave(entry)
