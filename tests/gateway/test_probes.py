@@ -22,6 +22,7 @@ PAGES: list[tuple[str, dict[str, tuple[int, bytes]]]] = [
     ("models: a list", {"/v1/models": (200, b"[1,2]")}),
     ("models: no JSON", {"/v1/models": (200, b"<html>")}),
     ("models: not UTF-8", {"/v1/models": (200, b'{"data":[{"id":"\xff"}]}')}),
+    ("models: megabytes", {"/v1/models": (200, b'{"data":[' + b'{"id":"a"},' * 200_000 + b'{"id":"z"}]}')}),
     ("models: deep", {"/v1/models": (200, b"[" * 100_000)}),
     ("models: an odd length", {"/v1/models": (200, b'{"data":[{"id":"a","max_model_len":-5}]}')}),
     ("models: a true length", {"/v1/models": (200, b'{"data":[{"id":"a","max_model_len":true}]}')}),

@@ -28,6 +28,8 @@ from tidegate.net.client import Response
 log = logging.getLogger("tidegate.probes")
 
 SCRAPE_TIMEOUT_S = 2.0
+PAGE_BYTES = 2**20
+"""More than this is no list of models, and would stall the loop to decode."""
 NAMES_SAID = 8
 """As many models of a replica are named in the log."""
 MOST = 2**53
@@ -141,7 +143,9 @@ class Prober:
 
     async def _json(self, upstream: Upstream, path: str) -> Any:
         response = await self._get(upstream, path, self._patience_s(upstream))
-        return msgspec.json.decode(response.body) if response.status == 200 else None
+        if response.status != 200 or len(response.body) > PAGE_BYTES:
+            return None
+        return msgspec.json.decode(response.body)
 
     # -- how loaded it is -------------------------------------------------------------------------
 
