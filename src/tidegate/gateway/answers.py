@@ -13,8 +13,7 @@ import msgspec
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.gateway.apis import Api, Form
-
-Headers = list[tuple[bytes, bytes]]
+from tidegate.net.headers import Headers
 
 _REQUESTS, _TOKENS = (
     b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"

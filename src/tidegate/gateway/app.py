@@ -28,6 +28,7 @@ from tidegate.gateway.bodies import Body, Problem, open_body
 from tidegate.gateway.driver import Driver
 from tidegate.gateway.flight import Flight
 from tidegate.gateway.logs import Lines
+from tidegate.gateway.probes import Prober
 from tidegate.gateway.prompts import MediaEstimate
 from tidegate.gateway.upstream import Upstream
 from tidegate.net.exchange import Exchange
@@ -45,19 +46,20 @@ _ID_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012345678
 class Gateway:
     """The handler of the client-facing server."""
 
-    def __init__(self, config: Config, driver: Driver, upstreams: dict[str, Upstream]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        driver: Driver,
+        upstreams: dict[str, Upstream],
+        prober: Prober,
+        refused: Callable[[Reason, str], None],
+    ) -> None:
         self.config = config
         self.driver = driver
         self.upstreams = upstreams
+        self._prober = prober
+        self._refused = refused  # told of each refusal that never reaches the governor, for the metrics
         self.allowed_fields = {name: frozenset(pool.allow_fields) for name, pool in config.pools.items()}
-        self.discovered: Callable[[], dict[str, dict[str, Any]]] = dict
-        """What the replicas of a pool with `discover` list, by model name."""
-        self.listing: Callable[[str], dict[str, Any]] = lambda pool: {}
-        """An engine's own entry for the model of a pool."""
-        self.is_llamacpp: Callable[[str], bool] = lambda replica: False
-        """Whether a replica's engine has been found to be llama.cpp."""
-        self.refused: Callable[[Reason, str], None] = lambda reason, tenant: None
-        """Told of each refusal that never reached the governor, for the metrics."""
         self._auth = Auth(config)
         self._models = config.models()
         self._discovering = next((name for name, pool in config.pools.items() if pool.discover), None)
@@ -114,7 +116,7 @@ class Gateway:
 
     def refusal(self, reason: Reason, detail: str) -> tuple[int, Headers, bytes]:
         """A refusal by the HTTP layer."""
-        self.refused(reason, "")
+        self._refused(reason, "")
         self._lines.warn("refused by HTTP: %s: %s", reason.value, detail)
         body = error_body(reason, detail)
         return ANSWERS[reason].status, [JSON, *refusal_headers(reason, None)], body
@@ -130,7 +132,7 @@ class Gateway:
             return
         exchange.body = b""  # from here on only the opened body is needed
         pool = self._pool_of(body.model)
-        if pool is None and self._discovering is not None and not self.discovered():
+        if pool is None and self._discovering is not None and not self._prober.discovered:
             detail = "no engine tells which models it serves; none is up, or none has been asked yet"
             self._refuse(exchange, Reason.NO_REPLICA, detail, caller, request_id, api, None)
             return
@@ -192,7 +194,7 @@ class Gateway:
 
     def _pool_of(self, model: str) -> str | None:
         pool = self._models.get(model)
-        if pool is None and self._discovering is not None and model in self.discovered():
+        if pool is None and self._discovering is not None and model in self._prober.discovered:
             return self._discovering
         return pool
 
@@ -231,12 +233,12 @@ class Gateway:
         """The models that this key may use, each with what its engine says of it."""
         request_id = self._request_id(exchange)
         entries = {
-            name: {**self.listing(pool), "id": name, "object": "model", "owned_by": "tidegate"}
+            name: {**self._prober.listing(pool), "id": name, "object": "model", "owned_by": "tidegate"}
             for name, pool in self._models.items()
             if not self.config.pools[pool].discover and (caller.pools is None or pool in caller.pools)
         }
         if self._discovering is not None and (caller.pools is None or self._discovering in caller.pools):
-            for name, entry in self.discovered().items():
+            for name, entry in self._prober.discovered.items():
                 entries.setdefault(name, {**entry, "id": name, "object": "model"})
         for entry in entries.values():
             entry.setdefault("created", 0)
@@ -253,7 +255,7 @@ class Gateway:
     def _refuse_early(
         self, exchange: Exchange, reason: Reason, detail: str, *more: tuple[bytes, bytes]
     ) -> None:
-        self.refused(reason, "")
+        self._refused(reason, "")
         self._lines.warn("refused %s %s: %s", exchange.method, exchange.path[:200], reason.value)
         request_id, api = self._request_id(exchange), APIS.get(exchange.path)
         self.refuse(exchange, reason, detail, request_id=request_id, api=api, more=more)
@@ -268,7 +270,7 @@ class Gateway:
         api: Api | None,
         param: str | None,
     ) -> None:
-        self.refused(reason, caller.tenant)
+        self._refused(reason, caller.tenant)
         self._lines.warn(
             "request %s of %s refused: %s: %s", request_id.decode(), caller.tenant, reason.value, detail
         )
@@ -305,7 +307,7 @@ class Gateway:
         """Whether whole answers are asked for as streams of that replica."""
         setting = self.config.pools[upstream.pool_name].stream_upstream
         if setting is StreamUpstream.AUTO:
-            return self.is_llamacpp(upstream.id)
+            return upstream.id in self._prober.llamacpp
         return setting is StreamUpstream.ALWAYS
 
     def bytes_per_token(self, pool: str) -> float:

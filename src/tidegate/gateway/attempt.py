@@ -13,6 +13,7 @@ from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import Dispatch, Failed, FailureKind, Finished, FirstToken, Progressed
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
+from tidegate.core.text import printable
 from tidegate.gateway.assembly import Assembly
 from tidegate.gateway.heads import governed_lines, is_stream, passed_on, retry_after_s, value_of
 from tidegate.gateway.long_answers import Ends
@@ -78,9 +79,7 @@ class Attempt:
         self._exchange = exchange
         self._command = command
         self._upstream = upstream
-        self._relay = (
-            relay  # reads the stream that was asked for; None: a whole answer was asked for, or came
-        )
+        self._relay = relay  # of the stream that was asked for; None: a whole answer was, or came
         self._sent_at = now
         self._call: Call | None = None
         self._status = 0
@@ -337,7 +336,7 @@ class Attempt:
         if not self._error:
             return ""
         said = self._upstream.censored(b"".join(self._parts))[:400].decode("utf-8", "replace")
-        return " ".join("".join(c if c.isprintable() else " " for c in said).split())
+        return printable(" ".join(said.split()))
 
     def _expect_more(self) -> None:
         if self._call is not None:

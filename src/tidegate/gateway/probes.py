@@ -48,6 +48,8 @@ class Prober:
     ) -> None:
         self.models: dict[str, dict[str, dict[str, Any]]] = {}
         """What replicas list in /v1/models, by replica id and model name."""
+        self.discovered: dict[str, dict[str, Any]] = {}
+        """What the replicas of the pool with `discover` list, by model name."""
         self.llamacpp: set[str] = set()
         """Replicas whose engine is llama.cpp."""
         self.probed: set[str] = set()
@@ -65,6 +67,14 @@ class Prober:
         task = asyncio.get_running_loop().create_task(self._probe(self._upstreams[replica_id]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def listing(self, pool: str) -> dict[str, Any]:
+        """An engine's own entry for the model of a pool, from any replica that has one."""
+        for replica_id, models in self.models.items():
+            upstream = self._upstreams[replica_id]
+            if upstream.pool_name == pool and upstream.model in models:
+                return models[upstream.model]
+        return {}
 
     async def close(self) -> None:
         """Stop every probe that is under way."""
@@ -129,6 +139,12 @@ class Prober:
             names = ", ".join(printable(name) for name in list(models)[:NAMES_SAID]) or "no model"
             log.info("replica %s serves %s%s", upstream.id, names, ", …" if len(models) > NAMES_SAID else "")
         self.models[upstream.id] = models
+        self.discovered = {
+            name: entry
+            for replica_id, listed in self.models.items()
+            if self._config.pools[self._upstreams[replica_id].pool_name].discover
+            for name, entry in listed.items()
+        }
         self._stale.discard(upstream.id)
         engine = self._config.pools[upstream.pool_name].engine
         slots = context = None

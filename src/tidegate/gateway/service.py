@@ -74,12 +74,8 @@ class Service:
         )
         self.watch = Watch(self.governor, self.driver.now)
         self._watching: asyncio.TimerHandle | None = None
-        self.gateway = Gateway(config, self.driver, self.upstreams)
-        self.gateway.refused = self.metrics.refused
-        self.gateway.discovered = self._discovered
-        self.gateway.listing = self._listing
         self.prober = Prober(config, self.upstreams, self.driver.tell, self._in_flight)
-        self.gateway.is_llamacpp = self.prober.llamacpp.__contains__
+        self.gateway = Gateway(config, self.driver, self.upstreams, self.prober, self.metrics.refused)
         self.server = Server(
             self.gateway,
             config.http,
@@ -174,7 +170,7 @@ class Service:
             return "shutting down"
         now = self.driver.now()
         for name, pool in self.governor.pools.items():
-            if self.config.pools[name].discover and not self._discovered():
+            if self.config.pools[name].discover and not self.prober.discovered:
                 return f"no replica of pool {name} tells which models it serves"
             if pool.members and not self.prober.probed & pool.members.keys():
                 return f"no replica of pool {name} has answered a probe yet"
@@ -198,21 +194,6 @@ class Service:
 
     def _in_flight(self, replica_id: str) -> int:
         return self.governor.members[replica_id].replica.in_flight
-
-    def _discovered(self) -> dict[str, dict[str, Any]]:
-        found: dict[str, dict[str, Any]] = {}
-        for replica_id, models in self.prober.models.items():
-            if self.config.pools[self.upstreams[replica_id].pool_name].discover:
-                found |= models
-        return found
-
-    def _listing(self, pool: str) -> dict[str, Any]:
-        """An engine's own entry for the model of a pool, from any replica that has one."""
-        for replica_id, models in self.prober.models.items():
-            upstream = self.upstreams[replica_id]
-            if upstream.pool_name == pool and upstream.model in models:
-                return models[upstream.model]
-        return {}
 
 
 def _cannot_listen(address: Address, error: OSError) -> OSError:
