@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.gateway_process import gateway
 
 __all__ = ["gateway"]
 
-settings.register_profile("tidegate", deadline=None)
+settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tidegate")
