@@ -18,6 +18,7 @@ from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.call import Call, ResponseSink
 from tidegate.net.headers import Headers
+from tidegate.net.outbox import Outbox
 from tidegate.net.upstream import UpstreamConnection
 
 __all__ = ["Call", "Client", "ClientLimits", "Response", "ResponseSink"]
@@ -216,6 +217,7 @@ class Client:
     def _start(self) -> None:
         """Sweep from now on. The loop is known only when the first call is sent."""
         self._loop = asyncio.get_running_loop()
+        self.outbox = Outbox(self._loop)
         self.now: Callable[[], float] = self._loop.time
         self._timer = self._loop.call_later(SWEEP_S, self._sweep)
 

@@ -101,6 +101,7 @@ class Connection(asyncio.Protocol):
         self._lose()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.server.outbox.forget(self._transport)
         self._close_after_flush()
         self.server.left(self)
         self._lose()
@@ -227,7 +228,7 @@ class Connection(asyncio.Protocol):
     def send(self, data: bytes) -> None:
         """Write, in one go."""
         self._sent_bytes += len(data)
-        self._transport.write(data)
+        self.server.outbox.write(self._transport, data)
 
     def finished(self, keep_alive: bool) -> None:
         """The active exchange has been answered."""
@@ -295,6 +296,7 @@ class Connection(asyncio.Protocol):
 
     def _close_after_flush(self) -> None:
         """No further request is read or begun; what was written may still be sent."""
+        self.server.outbox.flush(self._transport)
         self._closing = True
         self.deadline_at = inf
         self._reader.stop()

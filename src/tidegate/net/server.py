@@ -18,6 +18,7 @@ import msgspec
 from tidegate.core.reasons import Reason
 from tidegate.net.connection import Connection
 from tidegate.net.exchange import Exchange
+from tidegate.net.outbox import Outbox
 
 BACKLOG = 8192
 SWEEP_S = 0.25
@@ -86,6 +87,7 @@ class Server:
     async def listen(self, host: str, port: int) -> None:
         """Begin to accept; port 0 takes a free one. Raises OSError if the address cannot be had."""
         self._loop = asyncio.get_running_loop()
+        self.outbox = Outbox(self._loop)
         self.now: Callable[[], float] = self._loop.time
         infos = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, _, _, _, address = infos[0]

@@ -105,7 +105,7 @@ class UpstreamConnection(asyncio.Protocol):
             transport.write(call.head)
             transport.write(call.body)
         else:
-            transport.write(call.head + call.body)
+            self._client.outbox.write(transport, call.head + call.body)
 
     def drop(self) -> None:
         """Close at once and tell nobody."""
@@ -113,6 +113,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._call = None
         self._parser = None
         if self._transport is not None:
+            self._client.outbox.forget(self._transport)
             self._transport.abort()
 
     def pause(self) -> None:
@@ -173,6 +174,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lost = True
+        if self._transport is not None:
+            self._client.outbox.forget(self._transport)
         self._client.left(self)
         self._client.withdraw(self)
         self._parser = None
