@@ -111,7 +111,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="also write the figures there")
     args = parser.parse_args()
-    console = Console()
+    console = Console(width=110)  # so that no figure is cut where there is no terminal
     with tempfile.TemporaryDirectory() as folder, targets(Path(folder)) as up:
         script = Path(folder) / "post.lua"
         script.write_text(WRK_LUA.format(key=KEY, text="the quick brown fox jumps over the lazy dog " * 16))
