@@ -123,7 +123,6 @@ def _seconds(text: str) -> float:
 def _run(show: Coroutine[Any, Any, T]) -> T:
     """What can go wrong is an option, or this machine."""
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    logging.getLogger("tidegate.watch").setLevel(logging.ERROR)  # refusals are in the tables
     try:
         return uvloop.run(show)
     except ConfigurationError as error:

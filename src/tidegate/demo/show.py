@@ -125,18 +125,20 @@ def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 class _EventLog(logging.Handler):
     """Hands each message on, as one line."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], leaving_out: str) -> None:
         super().__init__()
         self._say = say
+        self._leaving_out = leaving_out
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._say(record.getMessage())
+        if record.name != self._leaving_out:
+            self._say(record.getMessage())
 
 
 @contextmanager
-def log_to(say: Callable[[str], None]) -> Iterator[None]:
-    """What the gateway logs goes there: the screen belongs to the show."""
-    root, handler = logging.getLogger(), _EventLog(say)
+def log_to(say: Callable[[str], None], leaving_out: str = "") -> Iterator[None]:
+    """What the gateway logs goes there, but for one logger: the screen belongs to the show."""
+    root, handler = logging.getLogger(), _EventLog(say, leaving_out)
     root.addHandler(handler)
     try:
         yield

@@ -94,7 +94,10 @@ async def play(contest: Contest, console: Console) -> Comparison:
         for trial in trials:
             await trial.stage.start()
             started.append(trial)
-        with stopped_by_signals(stop), log_to(said.append):
+        with (
+            stopped_by_signals(stop),
+            log_to(said.append, leaving_out="tidegate.watch"),
+        ):  # refusals are in the table
             clock = asyncio.get_running_loop().time
             begun_at = clock()
             loads = asyncio.gather(*(trial.load(requests, stop) for trial in trials))
