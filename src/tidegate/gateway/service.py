@@ -93,7 +93,6 @@ class Service:
     async def start(self) -> None:
         """Listen, and begin to probe. Raises OSError if an address cannot be had."""
         _raise_descriptor_limit()
-        self._watch()
         for replica_id, upstream in self.upstreams.items():
             gate = upstream.config.gate
             self.driver.tell(
@@ -113,6 +112,7 @@ class Service:
             raise _cannot_listen(address, error) from error
         if self.config.admin is not None:
             await self._start_admin()  # last: readiness is asked here, and must not be early
+        self._watch()
 
     async def stop(self, grace_s: float | None = None) -> None:
         """End within `grace_s` (default: as configured) and a second."""
