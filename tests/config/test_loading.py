@@ -7,12 +7,18 @@ import pytest
 
 from tidegate.config import Address, Caller, Config, Origin, credential_of, for_url, load, parse
 from tidegate.core.errors import ConfigurationError
-from tidegate.policy.degradation import ClampStep, FallbackStep
-from tidegate.policy.limits import LimitSettings, Metering
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.replicas import GateSettings
-from tidegate.policy.routing import RoutingPolicy
-from tidegate.policy.settings import GovernorSettings, PoolSettings, TenantSettings
+from tidegate.policy.settings import (
+    ClampStep,
+    ClassSettings,
+    FallbackStep,
+    GateSettings,
+    GovernorSettings,
+    LimitSettings,
+    Metering,
+    PoolSettings,
+    RoutingPolicy,
+    TenantSettings,
+)
 
 A, B, C = "a" * 64, "b" * 64, "c" * 64
 TWO_POOLS = f"""

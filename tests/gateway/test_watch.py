@@ -11,7 +11,7 @@ from tests.policy.build import arrive, ended, govern, tell
 from tidegate.core.messages import DrainAsked, Event, Probed
 from tidegate.gateway.watch import SUM_UP_EVERY, Watch
 from tidegate.policy.governor import Governor
-from tidegate.policy.queueing import QueueSettings
+from tidegate.policy.settings import QueueSettings
 
 
 def watched(governor: Governor, at: list[float]) -> Watch:

@@ -14,7 +14,8 @@ from tidegate.core.messages import FailureKind
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.net.exchange import Exchange
 from tidegate.net.headers import Headers
-from tidegate.net.server import Server, ServerLimits
+from tidegate.net.limits import ServerLimits
+from tidegate.net.server import Server
 
 PATIENCE_S = 20.0
 """Upper bound that no test reaches unless something hangs."""

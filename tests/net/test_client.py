@@ -12,7 +12,8 @@ import pytest
 from tests.net.peers import Engine, Raw, Run, Sink, both_loops, connected, engine, until
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
-from tidegate.net.client import Client, ClientLimits
+from tidegate.net.client import Client
+from tidegate.net.limits import ClientLimits
 
 ASK = b"GET / HTTP/1.1\r\nhost: e\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\n"

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tidegate.core.reasons import Reason
 from tidegate.net.connection import Connection
+from tidegate.net.limits import ServerLimits
 from tidegate.net.reader import RequestReader
-from tidegate.net.server import ServerLimits
 
 LIMITS = ServerLimits(head_bytes=200, headers=6, target_bytes=40, body_bytes=60, pipelined=3)
 

@@ -15,7 +15,8 @@ import pytest
 
 from tests.net.peers import Raw, Recorder, Run, both_loops, connected, serving, until
 from tidegate.net.exchange import Exchange
-from tidegate.net.server import Server, ServerLimits
+from tidegate.net.limits import ServerLimits
+from tidegate.net.server import Server
 
 HOLD = b"GET /hold HTTP/1.1\r\nHost: a\r\n\r\n"
 ECHO = b"GET /echo HTTP/1.1\r\nHost: a\r\n\r\n"

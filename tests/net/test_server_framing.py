@@ -11,7 +11,7 @@ import asyncio
 import pytest
 
 from tests.net.peers import Recorder, Run, both_loops, connected, serving, told
-from tidegate.net.server import ServerLimits
+from tidegate.net.limits import ServerLimits
 
 HOST = b"Host: a\r\n"
 CHUNKED = b"POST /echo HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -9,7 +9,8 @@ import pytest
 
 from tests.net.peers import Engine, Raw, Run, Sink, both_loops, engine, until
 from tidegate.core.messages import FailureKind
-from tidegate.net.client import STALE_WITHIN_S, Client, ClientLimits
+from tidegate.net.client import STALE_WITHIN_S, Client
+from tidegate.net.limits import ClientLimits
 
 ASK = b"POST / HTTP/1.1\r\nhost: e\r\n\r\n"
 ABC = b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc"

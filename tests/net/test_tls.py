@@ -14,8 +14,9 @@ import pytest
 from tests.net.peers import Engine, Raw, Recorder, Run, Sink, both_loops, connected, engine, until
 from tidegate.core.errors import ConfigurationError, UpstreamError
 from tidegate.core.messages import FailureKind
-from tidegate.net.client import Client, ClientLimits
-from tidegate.net.server import Server, ServerLimits
+from tidegate.net.client import Client
+from tidegate.net.limits import ClientLimits, ServerLimits
+from tidegate.net.server import Server
 from tidegate.net.tls import client_context, server_context
 
 

@@ -23,10 +23,14 @@ from tidegate.core.messages import (
 )
 from tidegate.core.request import Request, Usage
 from tidegate.policy.governor import Governor
-from tidegate.policy.prediction import PredictionSettings
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.replicas import HealthSettings
-from tidegate.policy.settings import Deadlines, GovernorSettings, PoolSettings
+from tidegate.policy.settings import (
+    ClassSettings,
+    Deadlines,
+    GovernorSettings,
+    HealthSettings,
+    PoolSettings,
+    PredictionSettings,
+)
 
 QUIET = HealthSettings(interval_s=1e9)
 """No probe comes between the commands that a test is about."""

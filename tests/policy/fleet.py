@@ -38,18 +38,30 @@ from tidegate.core.messages import (
     Truncate,
 )
 from tidegate.core.request import Request, Usage
-from tidegate.policy.breakers import BreakerSettings, BreakerState
+from tidegate.policy.breakers import BreakerState
 from tidegate.policy.calls import Call
-from tidegate.policy.degradation import ClampStep, FallbackStep, ShedStep
 from tidegate.policy.governor import Governor
-from tidegate.policy.limits import LimitSettings, Metering
 from tidegate.policy.pool import Pool
-from tidegate.policy.prediction import PredictionSettings
-from tidegate.policy.queueing import ClassSettings, QueueSettings
-from tidegate.policy.replicas import GateSettings, HealthSettings
-from tidegate.policy.retries import RetrySettings
-from tidegate.policy.routing import RoutingPolicy, RoutingSettings
-from tidegate.policy.settings import Deadlines, GovernorSettings, PoolSettings, TenantSettings
+from tidegate.policy.settings import (
+    BreakerSettings,
+    ClampStep,
+    ClassSettings,
+    Deadlines,
+    FallbackStep,
+    GateSettings,
+    GovernorSettings,
+    HealthSettings,
+    LimitSettings,
+    Metering,
+    PoolSettings,
+    PredictionSettings,
+    QueueSettings,
+    RetrySettings,
+    RoutingPolicy,
+    RoutingSettings,
+    ShedStep,
+    TenantSettings,
+)
 
 EARLY = ("connect", "reset", "server_error", "busy", "denied", "garbage", "stalled")
 LATE = ("late reset", "late garbage", "late stalled")

@@ -9,11 +9,19 @@ import pytest
 from tests.policy.build import EXACT, approx, ask, govern, only, refusals, sent, used
 from tidegate.core.messages import Arrived, Command, Dispatch, Finished, Reject, ReplicaAdded, ReplicaSeen
 from tidegate.core.reasons import Reason
-from tidegate.policy.degradation import ClampStep, FallbackStep, ShedStep
 from tidegate.policy.governor import Governor
-from tidegate.policy.limits import LimitSettings, Metering, TokenWeights
-from tidegate.policy.queueing import ClassSettings, QueueSettings
-from tidegate.policy.settings import PoolSettings, TenantSettings
+from tidegate.policy.settings import (
+    ClampStep,
+    ClassSettings,
+    FallbackStep,
+    LimitSettings,
+    Metering,
+    PoolSettings,
+    QueueSettings,
+    ShedStep,
+    TenantSettings,
+    TokenWeights,
+)
 
 LADDER = (
     ClampStep(above=0.25, below=0.1, max_tokens=4),

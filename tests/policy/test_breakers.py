@@ -7,7 +7,8 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.policy.breakers import Breaker, BreakerSettings, BreakerState
+from tidegate.policy.breakers import Breaker, BreakerState
+from tidegate.policy.settings import BreakerSettings
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 

@@ -7,7 +7,8 @@ from math import inf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.policy.degradation import NO_RELIEF, ClampStep, FallbackStep, Ladder, Relief, ShedStep
+from tidegate.policy.degradation import NO_RELIEF, Ladder, Relief
+from tidegate.policy.settings import ClampStep, FallbackStep, ShedStep
 
 CLAMP = ClampStep(above=0.5, below=0.3, max_tokens=64, dwell_s=5.0)
 FALL_BACK = FallbackStep(above=0.7, below=0.5, pool="small", classes=("batch",), dwell_s=5.0)

@@ -38,10 +38,7 @@ from tidegate.core.messages import (
     Truncate,
 )
 from tidegate.core.reasons import Reason
-from tidegate.policy.limits import LimitSettings
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.retries import RetrySettings
-from tidegate.policy.settings import Deadlines
+from tidegate.policy.settings import ClassSettings, Deadlines, LimitSettings, RetrySettings
 
 # -- one request -------------------------------------------------------------------------------------
 

@@ -43,12 +43,16 @@ from tidegate.core.messages import (
     ReplicaSeen,
 )
 from tidegate.core.reasons import Reason
-from tidegate.policy.breakers import BreakerSettings
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.replicas import GateSettings, HealthSettings
-from tidegate.policy.retries import RetrySettings
-from tidegate.policy.routing import RoutingPolicy, RoutingSettings
-from tidegate.policy.settings import Deadlines
+from tidegate.policy.settings import (
+    BreakerSettings,
+    ClassSettings,
+    Deadlines,
+    GateSettings,
+    HealthSettings,
+    RetrySettings,
+    RoutingPolicy,
+    RoutingSettings,
+)
 
 # -- health ------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from tests.policy.fleet import Fleet, Weather
 from tidegate.core.messages import Command, FailureKind
 from tidegate.core.records import RequestRecord
 from tidegate.policy.governor import Governor
-from tidegate.policy.routing import RoutingPolicy
+from tidegate.policy.settings import RoutingPolicy
 
 WEATHERS = st.builds(
     Weather,

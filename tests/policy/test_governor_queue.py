@@ -28,10 +28,14 @@ from tidegate.core.messages import (
     ReplicaSeen,
 )
 from tidegate.core.reasons import Reason
-from tidegate.policy.limits import LimitSettings
-from tidegate.policy.queueing import ClassSettings, QueueSettings
-from tidegate.policy.replicas import GateSettings
-from tidegate.policy.settings import PoolSettings, TenantSettings
+from tidegate.policy.settings import (
+    ClassSettings,
+    GateSettings,
+    LimitSettings,
+    PoolSettings,
+    QueueSettings,
+    TenantSettings,
+)
 
 
 def test_a_full_queue_refuses_at_no_cost() -> None:

@@ -30,10 +30,14 @@ from tidegate.core.messages import (
     Probe,
 )
 from tidegate.core.reasons import Reason
-from tidegate.policy.breakers import BreakerSettings
-from tidegate.policy.queueing import ClassSettings, QueueSettings
-from tidegate.policy.retries import RetrySettings
-from tidegate.policy.routing import RoutingPolicy, RoutingSettings
+from tidegate.policy.settings import (
+    BreakerSettings,
+    ClassSettings,
+    QueueSettings,
+    RetrySettings,
+    RoutingPolicy,
+    RoutingSettings,
+)
 
 
 def test_a_retry_goes_elsewhere() -> None:

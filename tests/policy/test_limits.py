@@ -10,18 +10,8 @@ from hypothesis import strategies as st
 
 from tests.policy.build import approx, used
 from tidegate.core.reasons import Reason
-from tidegate.policy.limits import (
-    Bucket,
-    Charge,
-    Denial,
-    Estimate,
-    LimitSettings,
-    Metering,
-    Scope,
-    TokenWeights,
-    admit,
-    quota,
-)
+from tidegate.policy.limits import Bucket, Charge, Denial, Estimate, Scope, admit, cost_of, quota
+from tidegate.policy.settings import LimitSettings, Metering, TokenWeights
 
 
 def scope(name: str = "tenant a", **settings: object) -> Scope:
@@ -352,7 +342,7 @@ def test_cached_tokens_cost_their_own_weight() -> None:
         (free, used(100, 10, 500), 10),
         (TokenWeights(input=1, cached_input=0.1, output=4), used(100, 10, 50), 50 + 5 + 40),
     ]:
-        assert weights.of(usage) == approx(credits)
+        assert cost_of(usage, weights) == approx(credits)
 
 
 def test_five_cached_prompts_fit_where_one_uncached_does() -> None:
@@ -361,7 +351,7 @@ def test_five_cached_prompts_fit_where_one_uncached_does() -> None:
     free = TokenWeights(cached_input=0.0)
 
     for _ in range(5):
-        admitted(0.0, (tenant,), cost(2_000)).settle(0.0, free.of(used(10_000, 0, 8_000)))
+        admitted(0.0, (tenant,), cost(2_000)).settle(0.0, cost_of(used(10_000, 0, 8_000), free))
     assert denied(0.0, (tenant,), cost(2_000)).reason is Reason.TOKEN_QUOTA
 
 

@@ -9,14 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.build import EXACT, approx, ask
-from tidegate.policy.prediction import (
-    TEMPLATE_TOKENS,
-    BytesPerToken,
-    DrainRate,
-    PredictionSettings,
-    Predictor,
-    Quantile,
-)
+from tidegate.policy.prediction import TEMPLATE_TOKENS, BytesPerToken, DrainRate, Predictor, Quantile
+from tidegate.policy.settings import PredictionSettings
 
 
 def test_bytes_per_token_follow_the_engine() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.build import approx
-from tidegate.policy.queueing import ClassSettings, Flow, Queue, QueueSettings, Waiting
+from tidegate.policy.queueing import Flow, Queue, Waiting
+from tidegate.policy.settings import ClassSettings, QueueSettings
 
 
 def queue(settings: QueueSettings | None = None, **classes: ClassSettings) -> Queue:

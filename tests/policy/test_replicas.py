@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.messages import ReplicaSeen
-from tidegate.policy.replicas import GateSettings, HealthSettings, Hold, Replica
+from tidegate.policy.replicas import Hold, Replica
+from tidegate.policy.settings import GateSettings, HealthSettings
 
 
 def replica(

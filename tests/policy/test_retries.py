@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.policy.retries import RetryBudget, RetrySettings
+from tidegate.policy.retries import RetryBudget
+from tidegate.policy.settings import RetrySettings
 
 
 def test_a_thousand_that_fail_together() -> None:

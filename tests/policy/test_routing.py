@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policy.build import approx
-from tidegate.policy.routing import Ring, Router, RoutingPolicy, RoutingSettings
+from tidegate.policy.routing import Ring, Router
+from tidegate.policy.settings import RoutingPolicy, RoutingSettings
 
 
 @dataclass(slots=True)

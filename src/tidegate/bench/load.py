@@ -21,8 +21,9 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.messages import FailureKind
 from tidegate.core.reasons import Reason
 from tidegate.core.records import RequestRecord
-from tidegate.net.client import Call, ClientLimits
+from tidegate.net.client import Call
 from tidegate.net.descriptors import descriptor_limit
+from tidegate.net.limits import ClientLimits
 from tidegate.workload.requests import PlannedRequest
 
 SPARE_FILES = 64  # of the process beside the connections

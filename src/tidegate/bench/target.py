@@ -10,7 +10,8 @@ from tidegate import __version__
 from tidegate.bench.prompts import BYTES_PER_TOKEN
 from tidegate.config import Origin
 from tidegate.core.errors import ConfigurationError, UpstreamError
-from tidegate.net.client import Client, ClientLimits
+from tidegate.net.client import Client
+from tidegate.net.limits import ClientLimits
 from tidegate.net.tls import client_context
 from tidegate.workload.requests import PlannedRequest
 

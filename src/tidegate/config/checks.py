@@ -24,8 +24,7 @@ from tidegate.config.schema import (
 )
 from tidegate.core.errors import ConfigurationError
 from tidegate.net.tls import client_context, server_context
-from tidegate.policy.degradation import FallbackStep
-from tidegate.policy.limits import LimitSettings
+from tidegate.policy.settings import FallbackStep, LimitSettings
 
 API_ROUTES = frozenset(
     {

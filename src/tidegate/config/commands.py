@@ -21,8 +21,7 @@ from tidegate.config.problems import dotted
 from tidegate.config.schema import ReplicaConfig
 from tidegate.config.warnings import warnings_of
 from tidegate.core.errors import ConfigurationError
-from tidegate.policy.limits import LimitSettings
-from tidegate.policy.replicas import GateSettings
+from tidegate.policy.settings import GateSettings, LimitSettings
 
 config_app = typer.Typer(help="Check a configuration file, or print its schema.", no_args_is_help=True)
 key_app = typer.Typer(help="Make API keys.", no_args_is_help=True)

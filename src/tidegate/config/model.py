@@ -13,9 +13,8 @@ from typing import TypeVar
 import msgspec
 
 from tidegate.config.schema import File, ReplicaConfig, TenantConfig
-from tidegate.net.client import ClientLimits
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.settings import GovernorSettings, PoolSettings, TenantSettings
+from tidegate.net.limits import ClientLimits
+from tidegate.policy.settings import ClassSettings, GovernorSettings, PoolSettings, TenantSettings
 
 ANONYMOUS = "anonymous"
 """The tenant of every request where no keys are configured."""

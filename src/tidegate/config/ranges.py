@@ -13,17 +13,26 @@ import msgspec
 
 from tidegate.config import schema
 from tidegate.core.records import Budgets
-from tidegate.net.client import ClientLimits
-from tidegate.net.server import ServerLimits
-from tidegate.policy.breakers import BreakerSettings
-from tidegate.policy.degradation import ClampStep, FallbackStep, ShedStep
-from tidegate.policy.limits import LimitSettings, TokenWeights
-from tidegate.policy.prediction import BYTES_PER_TOKEN_MAX, PredictionSettings
-from tidegate.policy.queueing import ClassSettings, QueueSettings
-from tidegate.policy.replicas import GateSettings, HealthSettings
-from tidegate.policy.retries import RetrySettings
-from tidegate.policy.routing import RoutingSettings
-from tidegate.policy.settings import Deadlines, PoolSettings, TenantSettings
+from tidegate.net.limits import ClientLimits, ServerLimits
+from tidegate.policy.prediction import BYTES_PER_TOKEN_MAX
+from tidegate.policy.settings import (
+    BreakerSettings,
+    ClampStep,
+    ClassSettings,
+    Deadlines,
+    FallbackStep,
+    GateSettings,
+    HealthSettings,
+    LimitSettings,
+    PoolSettings,
+    PredictionSettings,
+    QueueSettings,
+    RetrySettings,
+    RoutingSettings,
+    ShedStep,
+    TenantSettings,
+    TokenWeights,
+)
 
 
 class Range(NamedTuple):

@@ -16,12 +16,8 @@ from msgspec import Meta
 
 from tidegate.config.addresses import Address, Origin
 from tidegate.core.records import Budgets
-from tidegate.net.client import ClientLimits
-from tidegate.net.server import ServerLimits
-from tidegate.policy.limits import LimitSettings, TokenWeights
-from tidegate.policy.queueing import ClassSettings
-from tidegate.policy.replicas import GateSettings
-from tidegate.policy.settings import PoolSettings
+from tidegate.net.limits import ClientLimits, ServerLimits
+from tidegate.policy.settings import ClassSettings, GateSettings, LimitSettings, PoolSettings, TokenWeights
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")]
 

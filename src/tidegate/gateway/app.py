@@ -33,7 +33,7 @@ from tidegate.gateway.prompts import MediaEstimate
 from tidegate.gateway.upstream import Upstream
 from tidegate.net.exchange import Exchange
 from tidegate.net.headers import Headers
-from tidegate.policy.routing import RoutingPolicy
+from tidegate.policy.settings import RoutingPolicy
 
 log = logging.getLogger("tidegate.gateway")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
@@ -57,31 +57,60 @@ QUEUE_JUMPING = frozenset(
 """Fields by which a client could overtake others inside an engine, or reach past it."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Problem(NamedTuple):
     """Why a body is refused with 400: the field (OpenAI's `param`) and what to do about it."""
 
     param: str | None
     message: str
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True):
+class Body:
     """A body that was judged: what policy must know of it, and the raw values to send on."""
 
-    api: Api
-    fields: dict[str, msgspec.Raw]
-    model: str
-    stream: bool
-    wants_usage: bool
-    """The client itself asked for the usage chunk of a stream."""
-    max_tokens: int | None
-    choices: int
-    """Outputs that are generated: max(n, best_of) times prompts."""
-    answers: int
-    """Outputs that come back: n times prompts; what a `Relay` must see end."""
-    prompts: int
-    """Prompts, inputs or documents in the batch; 1 where there is no batch."""
-    prompt_bytes: int
-    prompt_tokens_known: int
+    __slots__ = (
+        "answers",
+        "api",
+        "choices",
+        "fields",
+        "max_tokens",
+        "model",
+        "prompt_bytes",
+        "prompt_tokens_known",
+        "prompts",
+        "stream",
+        "wants_usage",
+    )
+
+    def __init__(
+        self,
+        *,
+        api: Api,
+        fields: dict[str, msgspec.Raw],
+        model: str,
+        stream: bool,
+        wants_usage: bool,
+        max_tokens: int | None,
+        choices: int,
+        answers: int,
+        prompts: int,
+        prompt_bytes: int,
+        prompt_tokens_known: int,
+    ) -> None:
+        self.api: Final = api
+        self.fields: Final = fields
+        self.model: Final = model
+        self.stream: Final = stream
+        self.wants_usage: Final = wants_usage
+        """The client itself asked for the usage chunk of a stream."""
+        self.max_tokens: Final = max_tokens
+        self.choices: Final = choices
+        """Outputs that are generated: max(n, best_of) times prompts."""
+        self.answers: Final = answers
+        """Outputs that come back: n times prompts; what a `Relay` must see end."""
+        self.prompts: Final = prompts
+        """Prompts, inputs or documents in the batch; 1 where there is no batch."""
+        self.prompt_bytes: Final = prompt_bytes
+        self.prompt_tokens_known: Final = prompt_tokens_known
 
     @property
     def affinity_source(self) -> bytes | None:

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from tidegate.gateway.apis import RERANK, Api
 
 
-class MediaEstimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MediaEstimate(NamedTuple):
     """Prompt tokens that one part of a kind is taken to cost, until the engine's usage corrects it."""
 
     image_tokens: int = 1000
@@ -27,7 +27,7 @@ class MediaEstimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     video_tokens: int = 4000
 
 
-class Prompt(msgspec.Struct, frozen=True):
+class Prompt(NamedTuple):
     """The size of a prompt, or of a batch of them taken together."""
 
     text_bytes: int

@@ -7,47 +7,20 @@ so) is added up. Members that are absent, null, negative or of a wrong type coun
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Api, Form
-
-
-class _Answer(msgspec.Struct):
-    usage: Any = None
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
-
-
-# What vLLM, llama.cpp and OpenAI send all day, decoded by its type: a fifth of the cost of looking around.
-_Count = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: _Count | None = None
-
-
-class _Counts(msgspec.Struct):
-    prompt_tokens: _Count
-    completion_tokens: _Count
-    prompt_tokens_details: _Details | None = None
-
-
-class _Plain(msgspec.Struct):
-    usage: _Counts
-
-
-_PLAIN = msgspec.json.Decoder(_Plain)
+from tidegate.gateway.forms import ANSWER, COUNTED
 
 
 def usage_of(api: Api, body: bytes) -> Usage | None:
     """The totals of a whole (not streamed) JSON answer; None when it tells none."""
     if api.asks_usage:
         try:
-            counts = _PLAIN.decode(body).usage
+            counts = COUNTED.decode(body).usage
         except (msgspec.DecodeError, RecursionError):
             pass  # in some other form, perhaps
         else:
@@ -59,7 +32,7 @@ def usage_of(api: Api, body: bytes) -> Usage | None:
                 cached_tokens=min(cached, counts.prompt_tokens),
             )
     try:
-        return read_usage(api.form, _ANSWER.decode(body).usage)
+        return read_usage(api.form, ANSWER.decode(body).usage)
     except (msgspec.DecodeError, RecursionError):
         return None
 

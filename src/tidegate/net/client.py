@@ -11,17 +11,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
-
-import msgspec
+from typing import NamedTuple
 
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.call import Call, ResponseSink
 from tidegate.net.headers import Headers
+from tidegate.net.limits import CLIENT_LIMITS, ClientLimits
 from tidegate.net.outbox import Outbox
 from tidegate.net.upstream import UpstreamConnection
 
-__all__ = ["Call", "Client", "ClientLimits", "Response", "ResponseSink"]
+__all__ = ["Call", "Client", "Response", "ResponseSink"]
 
 SWEEP_S = 0.25
 STALE_WITHIN_S = 1.0
@@ -33,21 +33,7 @@ RESPONSE_BYTES = 32 * 2**20
 """What `request` takes of an answer at most."""
 
 
-class ClientLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How connections to one origin are made and kept."""
-
-    connect_timeout_s: float = 5.0
-    """From the look-up of the name to the end of the TLS handshake."""
-    idle_timeout_s: float = 4.0
-    """Below the keep-alive of vLLM and of llama.cpp (5 s), so that we close first."""
-    head_bytes: int = 65_536
-    max_idle: int = 1024
-
-
-DEFAULT_LIMITS = ClientLimits()
-
-
-class Response(msgspec.Struct, frozen=True):
+class Response(NamedTuple):
     """A whole answer."""
 
     status: int
@@ -62,7 +48,7 @@ class Client:
         self,
         host: str,
         port: int,
-        limits: ClientLimits = DEFAULT_LIMITS,
+        limits: ClientLimits = CLIENT_LIMITS,
         ssl: SSLContext | None = None,
         server_hostname: str | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from tidegate.net.headers import WATCHED, Headers, RefusedError, check_host, spl
 
 if TYPE_CHECKING:
     from tidegate.net.connection import Connection
-    from tidegate.net.server import ServerLimits
+    from tidegate.net.limits import ServerLimits
 
 SLICE_BYTES = 16_384
 """The parser gets at most so much at a time: it cannot be stopped, and a read may hold thousands of heads."""

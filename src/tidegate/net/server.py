@@ -13,11 +13,10 @@ from collections.abc import Callable
 from ssl import SSLContext
 from typing import Protocol
 
-import msgspec
-
 from tidegate.core.reasons import Reason
 from tidegate.net.connection import Connection
 from tidegate.net.exchange import Exchange
+from tidegate.net.limits import SERVER_LIMITS, ServerLimits
 from tidegate.net.outbox import Outbox
 
 BACKLOG = 8192
@@ -25,27 +24,6 @@ SWEEP_S = 0.25
 ACCEPTS_PER_TURN = 256
 EXHAUSTED_PAUSE_S = 0.1
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-
-class ServerLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one client may send, and how long it may take."""
-
-    head_bytes: int = 65_536
-    headers: int = 100
-    target_bytes: int = 8_192
-    body_bytes: int = 32 * 2**20
-    pipelined: int = 16
-    """Requests that may wait behind the active one before reading pauses."""
-    head_timeout_s: float = 10.0
-    """From the first byte of a head to its last."""
-    body_timeout_s: float = 60.0
-    """From the end of the head to the end of the body."""
-    idle_timeout_s: float = 75.0
-    write_timeout_s: float = 30.0
-    """A client that takes no byte for so long is cut."""
-
-
-DEFAULT_LIMITS = ServerLimits()
 
 
 class Handler(Protocol):
@@ -65,7 +43,7 @@ class Server:
     """Listens on one address and serves HTTP/1.1 (and 1.0) there."""
 
     def __init__(
-        self, handler: Handler, limits: ServerLimits = DEFAULT_LIMITS, ssl: SSLContext | None = None
+        self, handler: Handler, limits: ServerLimits = SERVER_LIMITS, ssl: SSLContext | None = None
     ) -> None:
         self.handler = handler
         self.limits = limits

@@ -9,23 +9,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-
-import msgspec
+from typing import NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Request
 from tidegate.policy.calls import Call
 from tidegate.policy.degradation import NO_RELIEF
-from tidegate.policy.limits import HARD, Denial, Estimate, LimitSettings, Scope, admit, quota
+from tidegate.policy.limits import HARD, Denial, Estimate, Scope, admit, quota
 from tidegate.policy.pool import Pool
 from tidegate.policy.queueing import Flow
-from tidegate.policy.settings import GovernorSettings, TenantSettings
+from tidegate.policy.settings import GovernorSettings, LimitSettings, TenantSettings
 
 UNLISTED = TenantSettings()
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class Refusal(NamedTuple):
     """A request that does not enter. `retry_after_s` is None where no later try can succeed."""
 
     reason: Reason
@@ -34,7 +33,7 @@ class Refusal(msgspec.Struct, frozen=True):
     quota: Quota | None = None
 
 
-class Asked(msgspec.Struct, frozen=True):
+class Asked(NamedTuple):
     """A request after relief: the pool that will serve it and the output bound that it gets."""
 
     pool: Pool
@@ -42,7 +41,7 @@ class Asked(msgspec.Struct, frozen=True):
     degraded: tuple[str, ...] = ()
 
 
-class Standing(msgspec.Struct, frozen=True):
+class Standing(NamedTuple):
     """What is the same for all requests of one key and class to one pool."""
 
     scopes: tuple[Scope, ...]

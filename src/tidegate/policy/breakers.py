@@ -15,22 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
 
-import msgspec
-
-
-class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Defaults follow Envoy's outlier detection: five in a row, 30 s, at most 300 s."""
-
-    consecutive_failures: int = 5
-    failure_ratio: float = 0.5
-    """Opens at this share of failures, 0..1, once `min_samples` fell into the window."""
-    min_samples: int = 20
-    window_s: float = 10.0
-    open_s: float = 5.0
-    open_max_s: float = 300.0
-    half_open_trials: int = 1
-    """Requests let through at a time while half open."""
-    successes_to_close: int = 2
+from tidegate.policy.settings import BreakerSettings
 
 
 class BreakerState(StrEnum):

@@ -10,50 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
-import msgspec
-
-
-class ClampStep(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="step", tag="clamp"
-):
-    """Bound the output of each choice."""
-
-    above: float
-    below: float
-    max_tokens: int
-    classes: tuple[str, ...] | None = None
-    """Names of the classes it applies to; None: every class that is not protected."""
-    dwell_s: float = 5.0
+from tidegate.policy.settings import ClampStep, FallbackStep, ShedStep, Step
 
 
-class FallbackStep(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="step", tag="fallback"
-):
-    """Serve the request from another pool, if that one has room."""
-
-    above: float
-    below: float
-    pool: str
-    classes: tuple[str, ...] | None = None
-    dwell_s: float = 5.0
-
-
-class ShedStep(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="step", tag="shed"
-):
-    """Refuse what arrives."""
-
-    above: float
-    below: float
-    classes: tuple[str, ...] | None = None
-    dwell_s: float = 5.0
-
-
-Step = ClampStep | FallbackStep | ShedStep
-
-
-class Relief(msgspec.Struct, frozen=True, kw_only=True):
+class Relief(NamedTuple):
     """What the active steps mean for one request."""
 
     max_tokens: int | None = None

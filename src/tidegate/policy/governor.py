@@ -58,7 +58,7 @@ from tidegate.policy.calls import (
 from tidegate.policy.dispatching import Dispatcher
 from tidegate.policy.fleet import NEUTRAL, Fleet
 from tidegate.policy.invariants import check
-from tidegate.policy.limits import quota
+from tidegate.policy.limits import cost_of, quota
 from tidegate.policy.pool import Member, Pool
 from tidegate.policy.settings import GovernorSettings
 from tidegate.policy.timers import Timers
@@ -436,7 +436,7 @@ class Governor:
 
     def _end(self, call: Call, used: Usage, reason: Reason | None, status: int, now: float) -> None:
         """The one ending: settle the charge, correct the fair share, write the record."""
-        credits = self.settings.weights.of(used)
+        credits = cost_of(used, self.settings.weights)
         call.charge.settle(now, credits)
         if call.dispatched_at is not None:
             reserved = call.prompt_tokens + call.output_tokens

@@ -14,59 +14,29 @@ flight, and the overshoot is debt that is repaid before anything new is admitted
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil, inf
-
-import msgspec
+from typing import NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
+from tidegate.policy.settings import MINUTE_S, LimitSettings, Metering, TokenWeights
 
-MINUTE_S = 60.0
 ROUNDING_S = 1e-9
 """A shorter wait is rounding of our own arithmetic, not a debt."""
-
-
-class Metering(StrEnum):
-    """How much of an unknown cost is reserved at arrival."""
-
-    LEARNED = "learned"
-    """The prompt's estimate and a learned quantile of the output; the rest becomes debt."""
-    HARD = "hard"
-    """The upper bound of both: never overshot, and fewer requests run side by side."""
 
 
 HARD = Metering.HARD
 
 
-class LimitSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits of one scope. Absent means unlimited."""
-
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    burst_s: float = MINUTE_S
-    """Depth of both buckets, in seconds of their rate."""
-    max_in_flight: int | None = None
-    """Requests admitted and not yet ended, waiting ones included."""
-    metering: Metering = Metering.LEARNED
+def cost_of(usage: Usage, weights: TokenWeights) -> float:
+    """Credits for a usage."""
+    cached = min(usage.cached_tokens, usage.prompt_tokens)
+    fresh = usage.prompt_tokens - cached
+    return fresh * weights.input + cached * weights.cached_input + usage.output_tokens * weights.output
 
 
-class TokenWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Credits per LLM token. The default counts every token once, as the engines' own usage does."""
-
-    input: float = 1.0
-    cached_input: float = 1.0
-    output: float = 1.0
-
-    def of(self, usage: Usage) -> float:
-        """Credits for a usage."""
-        cached = min(usage.cached_tokens, usage.prompt_tokens)
-        fresh = usage.prompt_tokens - cached
-        return fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output
-
-
-class Estimate(msgspec.Struct, frozen=True):
+class Estimate(NamedTuple):
     """Credits that a request may cost, from the surest to the most that it can."""
 
     certain: float
@@ -181,7 +151,7 @@ def _bucket(per_minute: float | None, burst_s: float) -> Bucket | None:
     return Bucket(rate_per_s=rate_per_s, burst=max(rate_per_s * burst_s, 1.0))
 
 
-class Denial(msgspec.Struct, frozen=True):
+class Denial(NamedTuple):
     """Why a charge was not taken: the scope that is tightest, and the wait it needs (inf: never)."""
 
     reason: Reason

@@ -14,11 +14,11 @@ from tidegate.core.messages import ReplicaAdded, ReplicaSeen
 from tidegate.policy.breakers import CLOSED, Breaker
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
-from tidegate.policy.queueing import ClassSettings, Queue
-from tidegate.policy.replicas import GateSettings, Replica
+from tidegate.policy.queueing import Queue
+from tidegate.policy.replicas import Replica
 from tidegate.policy.retries import RetryBudget
 from tidegate.policy.routing import Router
-from tidegate.policy.settings import PoolSettings
+from tidegate.policy.settings import ClassSettings, GateSettings, PoolSettings
 
 
 @dataclass(slots=True, eq=False)

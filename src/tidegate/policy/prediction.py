@@ -10,25 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, inf
 
-import msgspec
-
 from tidegate.core.request import Request
+from tidegate.policy.settings import PredictionSettings
 
 BYTES_PER_TOKEN_MAX = 16.0
 """No text averages more bytes per token in the vocabularies in use, which makes bytes / 16 a lower bound."""
 TEMPLATE_TOKENS = 256
 """Allowance for a chat template where the upper bound of a prompt is taken from its bytes."""
-
-
-class PredictionSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where learning starts and how it moves."""
-
-    bytes_per_token: float = 4.0
-    """First guess: English text under GPT-like vocabularies."""
-    output_tokens: float = 256.0
-    """First guess of an output's length."""
-    output_quantile: float = 0.8
-    """Quantile that a learned scope reserves, 0..1."""
 
 
 @dataclass(slots=True)

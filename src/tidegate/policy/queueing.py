@@ -20,27 +20,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
-import msgspec
-
-
-class ClassSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A priority class. The order of classes in the configuration is their priority, highest first."""
-
-    guaranteed_share: float = 0.05
-    """Share of dispatched tokens, 0..1, that waiting work of this class gets whatever waits above it."""
-    guaranteed_places: int = 0
-    """Queued requests of this class that are never displaced by others."""
-    max_wait_s: float = 30.0
-    protected: bool = False
-    """Never degraded or shed."""
-
-
-class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bounds of a pool's queue over all classes."""
-
-    max_requests: int = 1_000
-    max_tokens: float = 8_000_000
-    max_bytes: int = 256 * 2**20
+from tidegate.policy.settings import ClassSettings, QueueSettings
 
 
 @dataclass(slots=True, eq=False)

@@ -14,38 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-import msgspec
-
 from tidegate.core.messages import ReplicaSeen
-
-
-class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much a replica is given at once. None: what the engine tells, else unlimited."""
-
-    max_concurrency: int | None = None
-    """Requests at a time; an engine's batch limit plus a small look-ahead."""
-    kv_tokens: int | None = None
-    """KV cache, in tokens."""
-    max_prefill_tokens: int | None = None
-    """Prompt tokens sent whose first output token has not come back."""
-
+from tidegate.policy.settings import GateSettings, HealthSettings
 
 DEFAULT_CONCURRENCY = 256
 """vLLM's default `max_num_seqs`; an engine that tells its slots overrides it."""
-
-
-class HealthSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Active probes. Source of rise and fall: HAProxy's defaults (2, 3; its interval is 2 s)."""
-
-    interval_s: float = 2.0
-    rise: int = 2
-    fall: int = 3
-    max_ejected_share: float = 0.5
-    """Breakers may be open on at most this share of a pool, 0..1, though always on one."""
-    slow_start_s: float = 0.0
-    """A replica that comes (back) into the set grows from a tenth of its gate to all of it."""
-    stale_after_s: float = 10.0
-    """A scrape older than this no longer counts."""
 
 
 @dataclass(slots=True, eq=False)

@@ -9,18 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp
 
-import msgspec
-
-
-class RetrySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Retries happen only before the first byte reached the client, and on another replica."""
-
-    max_attempts: int = 3
-    budget_ratio: float = 0.2
-    """Retries per request over the window. Source: Finagle's and Linkerd's default."""
-    floor: float = 3.0
-    """Retries that are always allowed per window. Source: Envoy's retry budget, minimum concurrency 3."""
-    window_s: float = 10.0
+from tidegate.policy.settings import RetrySettings
 
 
 @dataclass(slots=True)

@@ -10,34 +10,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from hashlib import blake2b
 from math import ceil
 from random import Random
 from typing import Protocol, TypeVar
 
-import msgspec
-
-
-class RoutingPolicy(StrEnum):
-    """How a pool spreads its requests."""
-
-    ROUND_ROBIN = "round_robin"
-    RANDOM = "random"
-    POWER_OF_TWO = "power_of_two"
-    LEAST_REQUESTS = "least_requests"
-    LEAST_TOKENS = "least_tokens"
-    CONSISTENT_HASH = "consistent_hash"
-
-
-class RoutingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy of a pool and its constants."""
-
-    policy: RoutingPolicy = RoutingPolicy.LEAST_TOKENS
-    load_factor: float = 1.25
-    """consistent_hash: no replica above this times its share of the load. HAProxy advises 1.25 to 2."""
-    virtual_nodes: int = 160
-    """consistent_hash: points on the ring per replica. Source: Ketama's 160."""
+from tidegate.policy.settings import RoutingPolicy, RoutingSettings
 
 
 class Loaded(Protocol):

@@ -11,7 +11,7 @@ from math import isnan, nan
 import msgspec
 
 from tidegate.demo.neighbours.figures import RunFigures
-from tidegate.policy.limits import MINUTE_S
+from tidegate.policy.settings import MINUTE_S
 
 SLOWDOWN_MAX = 1.2
 QUOTA_RATIO_MIN = 0.95

@@ -10,7 +10,7 @@ import msgspec
 from tidegate.bench.load import LoadRecord
 from tidegate.core.records import Distribution
 from tidegate.demo.neighbours.scenario import NOISY, Rule
-from tidegate.policy.limits import MINUTE_S
+from tidegate.policy.settings import MINUTE_S
 
 
 class OthersFigures(msgspec.Struct, frozen=True, kw_only=True):

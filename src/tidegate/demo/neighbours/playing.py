@@ -23,7 +23,7 @@ from tidegate.demo.neighbours.scenario import CONFIG, KEYS, NOISY, RULES, Rule
 from tidegate.demo.neighbours.view import FleetLook
 from tidegate.demo.show import log_to, stopped_by_signals
 from tidegate.demo.stage import Stage, configured
-from tidegate.policy.limits import MINUTE_S
+from tidegate.policy.settings import MINUTE_S
 from tidegate.workload.requests import PlannedRequest
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.5, 5.0

@@ -17,7 +17,7 @@ import msgspec
 from tidegate.bench.traces import load_trace
 from tidegate.config import Config
 from tidegate.emulator.profile import Profile, named
-from tidegate.policy.limits import MINUTE_S, LimitSettings
+from tidegate.policy.settings import MINUTE_S, LimitSettings
 from tidegate.workload.arrivals import Constant, Poisson
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests, same_lengths, trace_lengths
 from tidegate.workload.traces import TraceRow, windowed

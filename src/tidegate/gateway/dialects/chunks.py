@@ -13,24 +13,11 @@ from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
 from tidegate.gateway.dialects.template import Template
+from tidegate.gateway.forms import CHUNK
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
 
 DONE = b"data: [DONE]\n\n"
-
-
-class _Chunk(msgspec.Struct):
-    id: Any = None
-    object: Any = None
-    created: Any = None
-    model: Any = None
-    choices: Any = None
-    usage: Any = None
-    error: Any = None
-    message: Any = None
-
-
-_CHUNK = msgspec.json.Decoder(_Chunk)
 
 
 class Chunks:
@@ -72,7 +59,7 @@ class Chunks:
         if data == b"[DONE]":
             return Look(final=True)
         try:
-            chunk = _CHUNK.decode(data)
+            chunk = CHUNK.decode(data)
         except (msgspec.DecodeError, RecursionError):
             return NOTHING
         if chunk.error or chunk.object == "error":

@@ -13,20 +13,9 @@ from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
 from tidegate.gateway.dialects.template import Template
+from tidegate.gateway.forms import MESSAGES_EVENT
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
-
-
-class _Event(msgspec.Struct):
-    type: Any = None
-    index: Any = None
-    message: Any = None
-    delta: Any = None
-    usage: Any = None
-    error: Any = None
-
-
-_EVENT = msgspec.json.Decoder(_Event)
 
 
 class Messages:
@@ -48,7 +37,7 @@ class Messages:
     def look(self, event: bytes) -> Look:
         """Read one event."""
         try:
-            said = _EVENT.decode(data_of(event))
+            said = MESSAGES_EVENT.decode(data_of(event))
         except (msgspec.DecodeError, RecursionError):
             return NOTHING
         match said.type:

@@ -12,23 +12,12 @@ import msgspec
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
+from tidegate.gateway.forms import RESPONSES_EVENT, ResponsesEvent
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
 
 _NUMBER = b'"sequence_number":'
 _NUMBER_BYTES = len(_NUMBER) + 20
-
-
-class _Event(msgspec.Struct):
-    type: Any = None
-    response: Any = None
-    delta: Any = None
-    logprobs: Any = None
-    message: Any = None
-    error: Any = None
-
-
-_EVENT = msgspec.json.Decoder(_Event)
 
 
 class Responses:
@@ -57,7 +46,7 @@ class Responses:
         """Read one event."""
         data = data_of(event)
         try:
-            said = _EVENT.decode(data)
+            said = RESPONSES_EVENT.decode(data)
         except (msgspec.DecodeError, RecursionError):
             return NOTHING
         self._note_number(data)
@@ -76,7 +65,7 @@ class Responses:
                 return self._look_at_delta(event, kind, said)
         return NOTHING
 
-    def _look_at_delta(self, event: bytes, kind: str, said: _Event) -> Look:
+    def _look_at_delta(self, event: bytes, kind: str, said: ResponsesEvent) -> Look:
         content_bytes = text_bytes(said.delta)
         if content_bytes == 0:
             return NOTHING
