@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, repeat
 from math import inf, isfinite
 from random import Random
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +26,40 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     prompt_tokens: int
     output_tokens: int
+    """What the model would say if nothing cut it short; at least 1."""
+    max_tokens: int | None = None
+    """What the client says is the most it wants; None if it does not say."""
+    model: str = ""
+    """The model name that is asked for; empty for the only one, or the usual one."""
+    priority: str = ""
+    """The class; empty for the tenant's own."""
+    session: int | None = None
+    """Requests with the same number are turns of one conversation."""
+    turn: int = 0
+    """Of the session, from 0."""
+    prefix: tuple[int, ...] = ()
+    """Chain ids of the prompt's full blocks: two prompts share those before the first id that differs."""
+    prefix_block_tokens: int = 0
+    """Tokens of one such block; 0 where there are none."""
+    streams: bool = True
+
+
+class Workload(Protocol):
+    """What comes in, and what it does once it has been answered.
+
+    A workload is used for one run: it may remember where each of its clients stands. Made again from the same
+    settings and dice of the same seed, it does the same.
+    """
+
+    def starts(self) -> Iterator[PlannedRequest]:
+        """Requests that come whatever becomes of others, ascending by `at_s`; may be endless."""
+
+    def after(self, planned: PlannedRequest, ended_at_s: float, ok: bool) -> PlannedRequest | None:
+        """What the client of `planned` does next, at or after `ended_at_s`, the end of it; None for nothing.
+
+        To be asked once for each request that ended, whether it came from `starts` or from here. Retries of
+        a failed request are not the workload's: `ok` tells how it ended for good.
+        """
 
 
 class Lengths(msgspec.Struct, frozen=True):

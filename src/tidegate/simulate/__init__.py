@@ -1,0 +1,1 @@
+"""`tidegate simulate`: runs, sweeps and their reports."""
