@@ -12,6 +12,7 @@ from tidegate.config.commands import config_app, key_app
 from tidegate.demo.commands import demo_app
 from tidegate.emulator.commands import emulate
 from tidegate.gateway.commands import serve
+from tidegate.gateway.tapes import tape_app
 
 app = typer.Typer(
     name="tidegate",
@@ -27,6 +28,7 @@ app.command()(emulate)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(key_app, name="key")
+app.add_typer(tape_app, name="tape")
 
 
 @app.callback(invoke_without_command=True)
