@@ -17,6 +17,9 @@ import msgspec
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Request, Usage
 
+FIRST_PROGRESS_TOKENS = 32
+"""`Progressed` is told at so many output tokens, and at every doubling."""
+
 
 class FailureKind(StrEnum):
     """How an attempt failed, as the driver saw it. What that means for health is policy's to say."""
