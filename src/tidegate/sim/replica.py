@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, nextafter
 
-from tidegate.core.curve import Chunk, Curve
+from tidegate.core.curve import Chunk
 from tidegate.core.messages import FIRST_PROGRESS_TOKENS
+from tidegate.sim.profiles import Profile
 from tidegate.sim.sequence import FINISHED, FIRST_TOKEN, PROGRESS, Happening, Sequence
-from tidegate.sim.settings import ReplicaSettings
 
 __all__ = ["FINISHED", "FIRST_TOKEN", "PROGRESS", "Counters", "Happening", "OnBatch", "Replica", "Sequence"]
 
@@ -38,15 +38,10 @@ class Replica:
     """One engine (plain steps; macro-steps replace this)."""
 
     def __init__(
-        self,
-        settings: ReplicaSettings,
-        curve: Curve,
-        rng: random.Random | None = None,
-        *,
-        on_batch: OnBatch | None = None,
+        self, profile: Profile, rng: random.Random | None = None, *, on_batch: OnBatch | None = None
     ) -> None:
-        self.settings = settings
-        self.curve = curve
+        self.settings = settings = profile.replica
+        self.curve = profile.curve
         self.counters = Counters()
         self.on_batch = on_batch
         self.free_blocks = settings.blocks
