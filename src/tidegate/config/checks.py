@@ -46,26 +46,33 @@ _ROUTE = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _HOST_NAME = re.compile(r"[A-Za-z0-9.\[\]:_-]{1,253}")
 
 
-def problems_of(config: Config, environ: Mapping[str, str], known: Collection[Where] = ()) -> list[Problem]:
-    """Everything that cannot be. `known` holds names that are declared but could not be read."""
+def problems_of(
+    config: Config, environ: Mapping[str, str] | None, known: Collection[Where] = ()
+) -> list[Problem]:
+    """Everything that cannot be. `known` holds names that are declared but could not be read.
+
+    Files and variables that only the serving machine has are not looked for where `environ` is None.
+    """
     pools = _names(config.pools, known, "pools")
     classes = _names(config.classes, known, "classes")
     return [
         *_listeners(config),
-        *_tls(config.tls),
-        *_upstream(config.upstream),
+        *([] if environ is None else _of_machine(config, environ)),
         *_classes(config),
         *_fleet(config),
         *chain.from_iterable(_pool(name, pool, pools, classes) for name, pool in config.pools.items()),
-        *chain.from_iterable(
-            _credential(name, index, replica, environ)
-            for name, pool in config.pools.items()
-            for index, replica in enumerate(pool.replicas)
-        ),
         *chain.from_iterable(_tenant(name, each, pools, classes) for name, each in config.tenants.items()),
         *_digests(config),
         *_metering(config),
     ]
+
+
+def _of_machine(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+    yield from _tls(config.tls)
+    yield from _upstream(config.upstream)
+    for name, pool in config.pools.items():
+        for index, replica in enumerate(pool.replicas):
+            yield from _credential(name, index, replica, environ)
 
 
 def _names(given: Iterable[str], known: Collection[Where], kind: str) -> list[str]:
