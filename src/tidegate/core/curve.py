@@ -12,13 +12,16 @@ closed form; `Run` is it, and `step_s` gives the same seconds step by step.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import inf, isfinite
+from typing import TypeVar
 
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+
+T = TypeVar("T")
 
 UNBOUNDED = 2**62
 """Steps of a run that no breakpoint ends."""
@@ -129,8 +132,8 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __call__(self, row: float, column: float) -> float:
         """Seconds at that place."""
-        place = _place(self.columns, column)
-        return _at([_at(cells, *place) for cells in self.seconds], *_place(self.rows, row))
+        left, along = _place(self.columns, column)
+        return _across(self.seconds, lambda cells: _at(cells, left, along), *_place(self.rows, row))
 
     def slope(self, row: float, column: float) -> tuple[float, float]:
         """Seconds per column from `column` on, and the column up to which that holds."""
@@ -138,10 +141,26 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if column < columns[0] or len(columns) == 1:
             return 0.0, columns[0] if column < columns[0] else inf
         left = min(bisect_right(columns, column), len(columns) - 1) - 1
-        slopes = [
-            (cells[left + 1] - cells[left]) / (columns[left + 1] - columns[left]) for cells in self.seconds
-        ]
-        return _at(slopes, *_place(self.rows, row)), columns[left + 1] if left + 2 < len(columns) else inf
+        width = columns[left + 1] - columns[left]
+        slope_s = _across(
+            self.seconds, lambda cells: (cells[left + 1] - cells[left]) / width, *_place(self.rows, row)
+        )
+        return slope_s, columns[left + 1] if left + 2 < len(columns) else inf
+
+
+class Stack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Grids one behind the other: linear between them, level before the first, on after the last."""
+
+    depths: tuple[float, ...]
+    grids: tuple[Grid, ...]
+
+    def __post_init__(self) -> None:
+        """ConfigurationError unless each of one or more ascending depths has its grid."""
+        _check("depths", self.depths, tuple(0.0 for _ in self.grids))
+
+    def __call__(self, depth: float, row: float, column: float) -> float:
+        """Seconds at that place."""
+        return _across(self.grids, lambda grid: grid(row, column), *_place(self.depths, depth))
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="table"):
@@ -155,15 +174,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Attention of decoding sequences; rows: how many, columns: tokens that each attends to (their mean)."""
     prefill: Grid | None = None
     """Attention of one chunk; rows: its new tokens, columns: tokens in the cache before."""
+    mixed: Stack | None = None
+    """Attention of decoding sequences in a step that computes prompts too, by the tokens of these; else `decode`.
+    The kernels for prompts serve decoding sequences worse: twice as long is common."""
 
     def step_s(
         self, decodes: int, context_tokens: float, chunks: Sequence[Chunk] = (), draft_tokens: int = 0
     ) -> float:
         """Seconds of a step: `decodes` sequences that attend to `context_tokens` in sum, and `chunks`."""
-        seconds = self.tokens(decodes + draft_tokens + sum(new for new, _ in chunks))
+        prompt_tokens = sum(new for new, _ in chunks)
+        seconds = self.tokens(decodes + draft_tokens + prompt_tokens)
         if self.sequences is not None:
             seconds += self.sequences(decodes + len(chunks))
-        if self.decode is not None and decodes:
+        if decodes and chunks and self.mixed is not None:
+            seconds += self.mixed(prompt_tokens, decodes, context_tokens / decodes)
+        elif decodes and self.decode is not None:
             seconds += self.decode(decodes, context_tokens / decodes)
         if self.prefill is not None:
             for new, before in chunks:
@@ -200,6 +225,11 @@ def _place(points: Sequence[float], point: float) -> tuple[int, float]:
 
 def _at(values: Sequence[float], left: int, along: float) -> float:
     return values[left] + along * (values[left + 1] - values[left]) if along else values[left]
+
+
+def _across(cells: Sequence[T], measure: Callable[[T], float], left: int, along: float) -> float:
+    seconds = measure(cells[left])
+    return seconds + along * (measure(cells[left + 1]) - seconds) if along else seconds
 
 
 def _check(name: str, points: Sequence[float], seconds: Sequence[float]) -> None:
