@@ -1,6 +1,6 @@
 """A gateway that served real sockets and emulated engines, through all that can go wrong, replays exactly.
 
-Each scene brings about one thing, again and again until the tape shows it: a busy machine only makes it longer.
+Each scene brings about one thing, again and again until the tape shows it: a busy machine only takes longer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from tests.emulator.inside import QUICK
-from tests.gateway.fake_engine import answer, fake_engine
-from tests.gateway.gateway_in_process import MODEL, Running, configured, run, serving, until
+from tests.gateway.fake_engine import MODEL, answer, fake_engine
+from tests.gateway.gateway_in_process import Running, configured, run, serving, until
 from tests.gateway.http_client import CHAT, ask, chat, talking
 from tests.gateway.test_shutdown import started, written
 from tests.parity import reach
