@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.arrivals import Constant, Poisson, Replay
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.traces.rows import TraceRow
 
 SEEDS = st.integers(0, 2**32)
 RATES = st.floats(0.01, 10_000)

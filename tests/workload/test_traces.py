@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces import TraceRow, read_trace, sped_up, windowed
+from tidegate.workload.scaling import sped_up, windowed
+from tidegate.workload.traces.azure import read_azure as read_trace
+from tidegate.workload.traces.rows import TraceRow
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
 ROWS = st.lists(
