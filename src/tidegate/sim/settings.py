@@ -106,4 +106,6 @@ class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
             problems.append(f"kv_tokens must hold a block of {self.block_tokens}, not {self.kv_tokens}")
         if self.kv == "reserved" and self.prefix_cache:
             problems.append("prefix_cache needs kv: paged, for a contiguous reservation cannot be shared")
+        if self.long_prefill_tokens and not self.chunked_prefill:
+            problems.append("long_prefill_tokens needs chunked_prefill")
         return problems
