@@ -13,6 +13,7 @@ from tidegate.demo.commands import demo_app
 from tidegate.emulator.commands import emulate
 from tidegate.gateway.commands import serve
 from tidegate.gateway.tapes import tape_app
+from tidegate.simulate.traces_command import trace_app
 
 app = typer.Typer(
     name="tidegate",
@@ -28,6 +29,7 @@ app.command()(emulate)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(key_app, name="key")
+app.add_typer(trace_app, name="trace")
 app.add_typer(tape_app, name="tape")
 
 

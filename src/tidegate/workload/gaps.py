@@ -22,8 +22,8 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 
-MOST_CV = 100.0
-"""Nobody has seen more; one gap in ten thousand is then most of the time."""
+MOST_CV = 10_000.0
+"""Above what anybody has published (ServeGen has a window with 1,038)."""
 
 
 class Even(msgspec.Struct, frozen=True, tag="even"):

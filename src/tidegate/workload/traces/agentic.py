@@ -40,6 +40,11 @@ class RecordedTurn(msgspec.Struct, frozen=True, kw_only=True):
     told_think: bool
     """Whether the think time was recorded; else it is the gap to the one before, less what that took."""
 
+    @property
+    def full_blocks(self) -> int:
+        """How many they are."""
+        return sum(last - first + 1 for first, last in self.blocks)
+
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
     """Requests one after the other: a session's own, or those of one of its sub-agents."""
@@ -87,11 +92,17 @@ class _Session(msgspec.Struct):
 def read_sessions(lines: Lines, name: str = "sessions") -> Iterator[RecordedSession]:
     """Sessions in the file's order. Raises ConfigurationError: `name`, line, request and reason."""
     seen: dict[str, int] = {}
+    block_tokens: int | None = None
     for number, line in json_objects(lines, name, _Session):
         try:
             if line.id in seen:
                 raise ValueError(f"session {line.id} is on line {seen[line.id]} too; remove one of them")
             seen[line.id] = number
+            block_tokens = block_tokens or line.block_size
+            if line.block_size != block_tokens:
+                raise ValueError(
+                    f"block_size is {line.block_size}, where the first session has {block_tokens}"
+                )
             yield _session(line)
         except ValueError as error:
             raise ConfigurationError([f"{name}, line {number}: {error}"]) from None
