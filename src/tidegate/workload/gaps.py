@@ -22,8 +22,8 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 
-MOST_CV = 10_000.0
-"""Above what anybody has published (ServeGen has a window with 1,038)."""
+LEAST_CV, MOST_CV = 0.001, 10_000.0
+"""Below, arrivals are even; nobody has published any above (ServeGen has a window with 1,038)."""
 
 
 class Even(msgspec.Struct, frozen=True, tag="even"):
@@ -105,7 +105,5 @@ def weibull_shape(cv: float) -> float:
 
 
 def _check_cv(law: str, cv: float) -> None:
-    if not (isfinite(cv) and 0.001 <= cv <= MOST_CV):
-        raise ConfigurationError(
-            [f"cv of {law} gaps is 0.001 to {MOST_CV:g}, not {cv:g}; for 0 take constant"]
-        )
+    if not (isfinite(cv) and LEAST_CV <= cv <= MOST_CV):
+        raise ConfigurationError([f"cv of {law} gaps is {LEAST_CV:g} to {MOST_CV:g}, not {cv:g}"])

@@ -26,6 +26,7 @@ LENGTH_COLUMNS = ("client", "t_s", "field", "mean", *QUANTILE_COLUMNS)
 PATTERNS = ("Gamma", "Weibull", "")
 
 _SHARES = (0.05, 0.25, 0.50, 0.75, 0.90, 0.95, 0.99, 1.0)
+_KNEE = 0.998
 
 
 class ClientWindow(msgspec.Struct, frozen=True):
@@ -67,14 +68,24 @@ def read_lengths(lines: Lines, name: str = "client lengths") -> Iterator[ClientL
     for number, (client, start, field, mean, *quantiles) in csv_cells(lines, name, LENGTH_COLUMNS):
         try:
             values = [_number(column, text) for column, text in zip(QUANTILE_COLUMNS, quantiles, strict=True)]
-            # What lies below P5 is not known; the table begins at it.
-            points = ((0.0, values[0]), *zip(_SHARES, values, strict=True))
-            table = Quantiles(tuple(points))
-            _number("mean", mean)
+            table = _table(values, _number("mean", mean))
             found = ClientLengths(_client(client), seconds("t_s", start), field, table)
         except (ValueError, ConfigurationError) as error:
             raise ConfigurationError([f"{name}, line {number}: {error}"]) from None
         yield found
+
+
+def _table(values: Sequence[float], mean: float) -> Quantiles:
+    """Straight lines between what was published, with one more point in the tail for the sake of the mean.
+
+    Between P99 and the maximum a straight line would be too heavy. What lies below P5 is put on it.
+    """
+    points = ((0.0, values[0]), *zip(_SHARES, values, strict=True))
+    p99, most = values[-2:]
+    # The line's area over the tail, less what is too much, is that of two lines through (_KNEE, height).
+    excess = Quantiles(points).mean - mean
+    height = p99 + (most - p99) * (_KNEE - 0.99) / 0.01 - excess / ((1.0 - 0.99) / 2)
+    return Quantiles((*points[:-1], (_KNEE, min(most, max(p99, height))), points[-1]))
 
 
 def _window(cells: Sequence[str]) -> ClientWindow:
