@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One logical request, from its arrival to its single outcome, however many attempts that takes."""
 
     request_id: int
@@ -41,7 +41,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """End-to-end deadline that the client asked for, from arrival."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an engine says it processed: totals, never increments."""
 
     prompt_tokens: int

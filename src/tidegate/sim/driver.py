@@ -107,34 +107,43 @@ class Driver:
 
     def tell(self, now: float, event: Event) -> None:
         """Something happened."""
-        self._run(now, self.policy.handle(event, now))
+        policy = self.policy
+        commands = policy.handle(event, now)
+        if commands:  # mostly there are none
+            self._obey(now, commands)
+        if policy.ended:
+            self._take_records()
+        self._arm()
 
     def _wake(self, now: float, _: None) -> None:
         if now == self._wake_at:  # else it was armed for an earlier instant since
             self._wake_at = inf
-            self._run(now, self.policy.on_wakeup(now))
+            self._obey(now, self.policy.on_wakeup(now))
+            self._take_records()
+            self._arm()
 
-    def _run(self, now: float, commands: list[Command]) -> None:
-        policy, pending = self.policy, self._pending
-        for command in commands:
-            self._carry_out(now, command)
-        while pending:
-            for command in policy.handle(pending.pop(0), now):
-                self._carry_out(now, command)
-        if policy.ended:
-            for record in policy.take_ended():
-                self.on_record(record)
-        wake_at = policy.next_wakeup()
+    def _arm(self) -> None:
+        wake_at = self.policy.next_wakeup()
         if wake_at < self._wake_at:
             self._wake_at = wake_at
             self._agenda.at(wake_at, self._wake, None)
 
+    def _take_records(self) -> None:
+        for record in self.policy.take_ended():
+            self.on_record(record)
+
+    def _obey(self, now: float, commands: list[Command]) -> None:
+        pending = self._pending
+        for command in commands:
+            self._carry_out(now, command)
+        while pending:
+            for command in self.policy.handle(pending.pop(0), now):
+                self._carry_out(now, command)
+
     def _carry_out(self, now: float, command: Command) -> None:
         if isinstance(command, Probe):
             self.fleet.probe(now, command.replica)
-            return
-        flight = self.flights.get(command.request_id)
-        if flight is None:
+        elif (flight := self.flights.get(command.request_id)) is None:
             pass  # it has ended by an event that waits, or by one that let this deadline pass first
         elif isinstance(command, Dispatch):
             self._dispatch(now, flight, command)

@@ -38,11 +38,13 @@ class Traffic:
     """Requests that are planned and have not ended for good."""
     _ids: Iterator[int] = field(default_factory=lambda: count(1))
     _ranks: dict[str, int] = field(init=False)
+    _class: str = field(init=False)
     _model: str = field(init=False)
     _timed: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.scenario.governor.classes)}
+        self._class = next(iter(self._ranks))
         self._model = next(iter(self.scenario.pools))
         self._starts = iter(self.workload.starts())
         clients = self.scenario.clients
@@ -91,7 +93,7 @@ class Traffic:
             model=scenario.models.get(model, model),
             tenant=tenant,
             key="",
-            priority=planned.priority or scenario.callers.get(tenant) or next(iter(self._ranks)),
+            priority=planned.priority or scenario.callers.get(tenant, self._class),
             prompt_bytes=prompt_bytes,
             max_tokens=planned.max_tokens,
             streams=planned.streams,

@@ -21,7 +21,7 @@ from tidegate.workload.lengths import Lengths
 from tidegate.workload.traces.rows import TraceRow
 
 
-class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request that is to be made `at_s` seconds into the run."""
 
     at_s: float
