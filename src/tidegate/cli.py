@@ -13,6 +13,7 @@ from tidegate.demo.commands import demo_app
 from tidegate.emulator.commands import emulate
 from tidegate.gateway.commands import serve
 from tidegate.gateway.tapes import tape_app
+from tidegate.simulate.commands import simulate
 from tidegate.simulate.traces_command import trace_app
 
 app = typer.Typer(
@@ -24,6 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(simulate)
 app.command()(bench)
 app.command()(emulate)
 app.add_typer(demo_app, name="demo")

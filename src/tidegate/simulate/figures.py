@@ -8,7 +8,7 @@ the fleet weighs in. Latencies are of answered requests only, as everywhere in t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import nan
+from math import isnan, nan
 
 import msgspec
 import numpy as np
@@ -150,6 +150,20 @@ def rate_within(instants: Values, amounts: Values, window: Window) -> Estimate:
     return mean_within(sums * (SLICES / window.span_s))
 
 
+def share_of(estimate: Estimate, count: int) -> Estimate:
+    """The share of `count` that an estimate is: within 0..1, and never certain.
+
+    Where all or none of them count, the interval reaches 3 / n inwards. Source: the rule of three (Hanley and
+    Lippman-Hand 1983).
+    """
+    if not count or isnan(estimate.low):
+        return estimate
+    low, high = max(0.0, estimate.low), min(1.0, estimate.high)
+    if low == high:
+        low, high = max(0.0, low - 3 / count), min(1.0, high + 3 / count)
+    return Estimate(estimate.value, low, high)
+
+
 def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     """`served`: tokens of all groups together, of which this one has its share."""
     arrived = (rows["arrived_at"] >= window.from_s) & (rows["arrived_at"] <= window.until_s)
@@ -157,12 +171,11 @@ def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     of_arrived, of_ended = rows[arrived], rows[ended]
     answered, answered_within = of_arrived[ok(of_arrived)], of_ended[ok(of_ended)]
     within, at = answered_within, answered_within["ended_at"]
-    ratio = mean_within(good[arrived].astype(np.float64))
     return Group(
         requests=len(of_arrived),
         ok=len(answered),
         reasons=_reasons(of_arrived),
-        goodput_ratio=Estimate(ratio.value, max(0.0, ratio.low), min(1.0, ratio.high)),
+        goodput_ratio=share_of(mean_within(good[arrived].astype(np.float64)), len(of_arrived)),
         goodput_per_s=rate_within(of_ended["ended_at"], good[ended].astype(np.float64), window),
         offered_per_s=rate_within(of_arrived["arrived_at"], np.ones(len(of_arrived)), window),
         answered_per_s=rate_within(at, np.ones(len(within)), window),
@@ -237,12 +250,12 @@ def _over(runs: Sequence[Group]) -> Group:
     for run in runs:
         for reason, count in run.reasons.items():
             reasons[reason] = reasons.get(reason, 0) + count
-    ratio = estimate("goodput_ratio")
+    requests = sum(run.requests for run in runs)
     return Group(
-        requests=sum(run.requests for run in runs),
+        requests=requests,
         ok=sum(run.ok for run in runs),
         reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
-        goodput_ratio=Estimate(ratio.value, max(0.0, ratio.low), min(1.0, ratio.high)),
+        goodput_ratio=share_of(estimate("goodput_ratio"), requests),
         goodput_per_s=estimate("goodput_per_s"),
         offered_per_s=estimate("offered_per_s"),
         answered_per_s=estimate("answered_per_s"),
