@@ -6,10 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
+from typing import Any
 
+import msgspec
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from tests.policy.build import ask
 from tidegate.core.messages import FailureKind, ReplicaAdded, ReplicaSeen
 from tidegate.policy.fleet import Fleet
 from tidegate.policy.pool import Member, Pool
@@ -43,10 +46,10 @@ class Weather:
     joined: int = 0
 
     @classmethod
-    def of(cls, policy: RoutingPolicy, rng: Random) -> Weather:
+    def of(cls, policy: RoutingPolicy, rng: Random, **routing: Any) -> Weather:
         """Between one and six replicas of different weights and gates."""
         settings = PoolSettings(
-            routing=RoutingSettings(policy=policy),
+            routing=msgspec.structs.replace(RoutingSettings(policy=policy), **routing),
             health=HealthSettings(rise=1, fall=1, slow_start_s=rng.choice([0.0, 5.0]), stale_after_s=3.0),
             breaker=BreakerSettings(consecutive_failures=1, open_s=2.0),
         )
@@ -117,7 +120,7 @@ def test_the_least_loaded_with_room_is_chosen(policy: RoutingPolicy, rng: Random
         kv_tokens, prefill_tokens = rng.choice([(10.0, 5.0), (45.0, 30.0)])
         tried = {name for name in pool.members if rng.random() < 0.1}
 
-        chosen = pool.choose(weather.now, rng, kv_tokens, prefill_tokens, None, tried)
+        chosen = pool.choose(weather.now, rng, kv_tokens, prefill_tokens, ask(1), tried)
 
         able = [
             member

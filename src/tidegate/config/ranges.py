@@ -115,7 +115,15 @@ RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
         "max_tokens": Range(0, 1e12),
         "max_bytes": Range(0, 2**40),
     },
-    RoutingSettings: {"load_factor": Range(1, 100), "virtual_nodes": Range(1, 10_000)},
+    RoutingSettings: {
+        "load_factor": Range(1, 100),
+        "virtual_nodes": Range(1, 10_000),
+        "match_ratio": RATIO,
+        "leave_ratio": Range(1, 1_000),
+        "leave_tokens": Range(0, 1e12),
+        "explore_share": RATIO,
+        "index_blocks": Range(1, 10_000_000),
+    },
     GateSettings: {"max_concurrency": COUNT, "kv_tokens": TOKENS, "max_prefill_tokens": TOKENS},
     HealthSettings: {
         "interval_s": Range(0.05, YEAR_S),

@@ -87,6 +87,8 @@ class Fleet:
         changed = member.replica.on_probe(now, event.ok)
         if changed:
             member.pool.look_again_at(member)
+            if not member.replica.up:
+                member.pool.on_cache_lost(member)
         self._probe_at(now + member.replica.health.interval_s, member)
         return member.pool if changed else None
 
@@ -117,5 +119,7 @@ class Fleet:
             member.replica.on_busy(now, pause_s)
             return
         member.breaker.on_failure(now, trial, member.pool.may_open_breaker())
+        if kind is FailureKind.CONNECT:
+            member.pool.on_cache_lost(member)  # nobody listens there
         if kind is FailureKind.CONNECT and not member.replica.probing and not member.removed:
             self.probe(member, out)

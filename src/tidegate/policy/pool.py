@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass, field
-from math import inf
+from math import ceil, inf
 from random import Random
 
 from tidegate.core.messages import ReplicaAdded, ReplicaSeen
+from tidegate.core.request import Request
+from tidegate.policy.affinity import PrefixIndex
 from tidegate.policy.breakers import CLOSED, Breaker
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
@@ -19,7 +21,10 @@ from tidegate.policy.ranking import Ranking
 from tidegate.policy.replicas import Replica
 from tidegate.policy.retries import RetryBudget
 from tidegate.policy.routing import Loaded, Router, tokens_load
-from tidegate.policy.settings import ClassSettings, GateSettings, PoolSettings
+from tidegate.policy.settings import ClassSettings, GateSettings, PoolSettings, RoutingPolicy
+
+NEAR = 0.9
+"""Of the longest match: who was sent that much is as good as who was sent all of it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +82,8 @@ class Pool:
     drain: DrainRate
     _load: Callable[[Loaded], float] | None = None
     """By which the least loaded is chosen, where that alone decides."""
+    prefixes: PrefixIndex | None = None
+    """Where prompts decide."""
     members: dict[str, Member] = field(default_factory=dict)
     retrying: list[object] = field(default_factory=list)  # calls between two attempts, oldest first
     context_seen: int | None = None
@@ -87,6 +94,7 @@ class Pool:
     wake_at: float = inf  # a timer is set for it
     _replicas: list[Replica] = field(default_factory=list)
     _joined: int = 0
+    _by_key: dict[int, Member] = field(default_factory=dict)
     _ranking: Ranking[Member] = field(default_factory=Ranking)
     """Who may have room, by load; kept up with `_stirred` when it is asked."""
     _stirred: list[Replica] = field(default_factory=list)
@@ -109,6 +117,7 @@ class Pool:
             router=router,
             drain=DrainRate(),
             _load=router.load(),
+            prefixes=PrefixIndex() if settings.routing.policy is RoutingPolicy.PREFIX_AFFINITY else None,
             most_tokens=settings.context_tokens or inf,
         )
 
@@ -134,7 +143,7 @@ class Pool:
         )
         self._joined += 1
         member = Member(self, replica, Breaker(self.settings.breaker), self._joined)
-        self.members[event.replica] = member
+        self.members[event.replica] = self._by_key[member.key] = member
         self._count()
         return member
 
@@ -142,6 +151,8 @@ class Pool:
         """A replica leaves; what still runs there keeps its hold until it ends."""
         member = self.members.pop(name)
         member.removed = True
+        self._by_key.pop(member.key, None)
+        self.on_cache_lost(member)
         self._ranking.drop(member.key)
         self._changing.pop(member.key, None)
         self._count()
@@ -180,7 +191,7 @@ class Pool:
         rng: Random,
         kv_tokens: float,
         prefill_tokens: float,
-        affinity: int | None,
+        request: Request,
         tried: Container[str],
     ) -> Member | None:
         """The replica for a request of that size, among those with room and not yet tried."""
@@ -194,11 +205,14 @@ class Pool:
             )
 
         if self._load is not None:
-            return self._least_loaded(fits, kv_tokens, rng)
+            least = self._least_loaded(fits, kv_tokens, rng)
+            if request.prefix and least is not None and self.prefixes is not None:
+                return self._nearest(self.prefixes, request.prefix, least, fits, rng)
+            return least
         candidates = [member.replica for member in self.members.values() if fits(member)]
         if not candidates:
             return None
-        return self.members[self.router.pick(candidates, self._replicas, affinity, rng).name]
+        return self.members[self.router.pick(candidates, self._replicas, request.affinity, rng).name]
 
     def _least_loaded(self, fits: Callable[[Member], bool], kv_tokens: float, rng: Random) -> Member | None:
         """Found without looking at all of them."""
@@ -218,6 +232,73 @@ class Pool:
             # Who holds more than this has no KV left for the request; a token more or less is rounding.
             most = max(0.0, self.largest_kv - kv_tokens + 1.0) / self._lightest
         return self._ranking.least(fits, most, rng)
+
+    def _nearest(
+        self,
+        prefixes: PrefixIndex,
+        prefix: tuple[int, ...],
+        least: Member,
+        fits: Callable[[Member], bool],
+        rng: Random,
+    ) -> Member:
+        """Of those who were sent most of a prompt the least loaded, unless it is loaded too much.
+
+        Then whoever was sent less of it and is not; and if there is none, `least` of all.
+        """
+        routing = self.settings.routing
+        bits = prefixes.match(prefix)
+        enough = max(1, ceil(routing.match_ratio * len(prefix)))
+        if len(bits) < enough or rng.random() < routing.explore_share:
+            return least
+        load = tokens_load(least.replica)
+        most = max(load * routing.leave_ratio, load + routing.leave_tokens)
+        depth = max(enough, ceil(NEAR * len(bits)))
+        while depth >= enough:
+            holders = bits[depth - 1]
+            if prefixes.holds(holders, least.key):
+                return least
+            found = self._least_among(prefixes, holders, fits, most, rng)
+            if found is not None:
+                return found
+            depth //= 2
+        return least
+
+    def _least_among(
+        self,
+        prefixes: PrefixIndex,
+        holders: int,
+        fits: Callable[[Member], bool],
+        most: float,
+        rng: Random,
+    ) -> Member | None:
+        """The least loaded of a few; of many, whoever comes first in order of load."""
+        if holders.bit_count() ** 2 > len(self.members):
+            return self._ranking.least(
+                lambda member: prefixes.holds(holders, member.key) and fits(member), most, rng
+            )
+        best: list[Member] = []
+        for key in prefixes.keys(holders):
+            member = self._by_key[key]
+            load = tokens_load(member.replica)
+            if load <= most and fits(member):
+                if load < most:
+                    best.clear()
+                best.append(member)
+                most = load
+        return best[int(rng.random() * len(best))] if best else None
+
+    def on_sent(self, member: Member, request: Request) -> None:
+        """A request goes to a replica: its prompt will be in the cache there."""
+        if self.prefixes is not None and request.prefix:
+            most: float = self.settings.routing.index_blocks
+            if request.prefix_block_tokens > 0:
+                most = min(most, member.replica.kv_limit / request.prefix_block_tokens)
+            self.prefixes.sent(member.key, request.prefix, int(most))
+
+    def on_cache_lost(self, member: Member) -> None:
+        """A replica has left or gone down: if it comes back, then with an empty cache."""
+        if self.prefixes is not None:
+            self.prefixes.forget(member.key)
 
     def any_available(self, now: float) -> bool:
         """Whether some replica is in the set, with room or without."""

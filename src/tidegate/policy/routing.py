@@ -40,9 +40,9 @@ class Router:
     _ring: Ring = field(default_factory=lambda: Ring((), ()))
 
     def load(self) -> Callable[[Loaded], float] | None:
-        """The load of which the least alone decides; None where a policy needs more than that."""
+        """The load of which the least decides, unless a prefix does; None where more than that is needed."""
         match self.settings.policy:
-            case RoutingPolicy.LEAST_TOKENS:
+            case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
                 return tokens_load
             case RoutingPolicy.LEAST_REQUESTS:
                 return requests_load
@@ -54,7 +54,7 @@ class Router:
         if len(candidates) == 1 and self.settings.policy is not RoutingPolicy.ROUND_ROBIN:
             return candidates[0]
         match self.settings.policy:
-            case RoutingPolicy.LEAST_TOKENS:
+            case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
                 return _least(candidates, tokens_load, rng)
             case RoutingPolicy.LEAST_REQUESTS:
                 return _least(candidates, requests_load, rng)

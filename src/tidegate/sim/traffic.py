@@ -99,6 +99,8 @@ class Traffic:
             streams=planned.streams,
             body_bytes=prompt_bytes,
             affinity=_affinity(planned),
+            prefix=planned.prefix,
+            prefix_block_tokens=planned.prefix_block_tokens,
         )
 
     # -- patience ---------------------------------------------------------------------------------
