@@ -7,7 +7,7 @@ after which it has a mark of progress or its last token.
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 
 from tidegate.sim.growth import Even, Growth
 from tidegate.sim.sequence import Sequence
@@ -37,7 +37,7 @@ class Decoding:
         sequence.offset = -self.step
         sequence.base = sequence.produced
         self.growth.add(sequence, self.step)
-        self.expect(sequence)
+        self._expect(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """It makes no further step. Its tokens and blocks are those of the steps begun."""
@@ -59,27 +59,46 @@ class Decoding:
         """That step is begun; from the next one on it makes each again."""
         sequence.offset -= 1
         self.growth.add(sequence, self.step)
-        self.expect(sequence)
+        self._expect(sequence)
 
-    def expect(self, sequence: Sequence) -> None:
-        """Note after which step there is something to tell of it next."""
-        tokens = min(sequence.mark, sequence.output_tokens)
-        sequence.due = sequence.steps_until(tokens) - sequence.offset
+    def _expect(self, sequence: Sequence) -> None:
+        """Note after which step there is something to tell of it."""
+        sequence.due = sequence.steps_until(min(sequence.mark, sequence.output_tokens)) - sequence.offset
         heappush(self._dues, (sequence.due, sequence.rank, sequence))
 
-    def take_due(self) -> None:
-        """What `due` names is being told."""
-        heappop(self._dues)
-
-    def due(self) -> tuple[int, Sequence] | None:
-        """The next step after which there is something to tell, and of whom (of several, the first admitted)."""
+    def next_due(self) -> int:
+        """The next step after which there is something to tell; NEVER: of nobody."""
         dues = self._dues
         while dues:
             step, rank, sequence = dues[0]
             if sequence.due == step and sequence.rank == rank:
-                return step, sequence
+                return step
             heappop(dues)
-        return None
+        return NEVER
+
+    def take_dues(self, step: int) -> list[Sequence]:
+        """Of whom there is something to tell after `step`, in the order of admission; sets `produced`."""
+        dues, taken = self._dues, []
+        while dues and dues[0][0] == step:
+            _, rank, sequence = dues[0]
+            if sequence.due != step or sequence.rank != rank:
+                heappop(dues)
+                continue
+            taken.append(sequence)
+            rest, steps = (
+                sequence.output_tokens - sequence.base,
+                sequence.decode_steps,
+            )  # as `tokens_after` has it
+            sequence.produced = produced = sequence.base + rest * (sequence.offset + step) // steps
+            if produced == sequence.output_tokens:
+                heappop(dues)
+                continue
+            while sequence.mark <= produced:
+                sequence.mark *= 2
+            tokens = sequence.mark if sequence.mark < sequence.output_tokens else sequence.output_tokens
+            sequence.due = -(-(tokens - sequence.base) * steps // rest) - sequence.offset
+            heapreplace(dues, (sequence.due, rank, sequence))
+        return taken
 
     # -- what a member has when all steps before `self.step` are begun ----------------------------------
 

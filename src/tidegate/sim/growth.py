@@ -40,7 +40,7 @@ class Growth(Protocol):
         """New blocks that the `steps` from `step` on take."""
 
     def steps_within(self, step: int, blocks: int) -> int:
-        """Steps from `step` on for which so many new blocks last."""
+        """Steps from `step` on for which so many new blocks last; perhaps not all of them, but one if so."""
 
     def blocks_of(self, sequence: Sequence, step: int) -> int:
         """Blocks that a member holds when all steps before `step` are begun."""
@@ -94,14 +94,14 @@ class Even:
         return cycles * self.count + partial
 
     def steps_within(self, step: int, blocks: int) -> int:
-        """Steps from `step` on for which so many new blocks last."""
+        """Steps from `step` on for which so many new blocks last: of the whole cycles no more than those."""
         if not self.count:
             return UNBOUNDED
-        cycles, left = divmod(blocks, self.count)
-        steps = cycles * self._block_tokens
-        takers, at = self._takers, step % self._block_tokens
-        while takers[at] <= left:
-            left -= takers[at]
+        if blocks >= self.count:
+            return blocks // self.count * self._block_tokens
+        steps, takers, at = 0, self._takers, step % self._block_tokens
+        while takers[at] <= blocks:
+            blocks -= takers[at]
             steps += 1
             at = at + 1 if at + 1 < self._block_tokens else 0
         return steps

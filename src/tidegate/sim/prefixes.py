@@ -1,13 +1,13 @@
 """Which computed blocks can be used again, and which are forgotten first?
 
 vLLM's prefix cache: a full block is found by all tokens up to its end. A freed block keeps its content and
-goes to the end of the free queue, a sequence's last block first; a block that is found again leaves the queue; a
-new block is taken from its front, and what it held is forgotten. Of several blocks with the same content, the
-one that was known first is found (source: vLLM 0.19, `v1/core/block_pool.py`).
+goes to the end of the free queue, a sequence's last block first; a block that is found again leaves the
+queue; a new block is taken from its front, and what it held is forgotten. Of several blocks with the same
+content, the one that was known first is found (source: vLLM 0.19, `v1/core/block_pool.py`).
 
 What is kept here are *extents*: neighbouring blocks of one key with the same users. So an id that stands for
-512 tokens costs what one of 16 costs, and is still cut at every 16. A sequence's own key stands for all blocks
-that no id of its `prefix` covers: only it can find them again, after a preemption.
+512 tokens costs what one of 16 costs, and can still be cut at every 16. A sequence's own key stands for all
+blocks that no id of its `prefix` covers: only itself can find them again, after a preemption.
 """
 
 from __future__ import annotations

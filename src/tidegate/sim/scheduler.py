@@ -1,13 +1,13 @@
 """Who is computed in the next step, and who must give way?
 
-As vLLM 0.19 (`v1/core/sched/scheduler.py`, `v1/core/kv_cache_manager.py`): a step spends its token budget on the
-running sequences first, in the order of their admission, then on the waiting ones. A running one that finds no
-block preempts the last admitted (with priorities: the last in rank), which loses its cache, goes back to the
-queue, and is computed again; in such a step nobody is admitted. A waiting one is admitted only if all that is
-known of it fits; who comes later does not overtake it.
+As vLLM 0.19 (`v1/core/sched/scheduler.py`, `v1/core/kv_cache_manager.py`): a step spends its token budget on
+the running sequences first, in the order of their admission, then on the waiting ones. A running one that
+finds no block preempts the last admitted (with priorities: the last in rank), which loses its cache, goes
+back to the queue, and is computed again; in such a step nobody is admitted. A waiting one is admitted only if
+all that is known of it fits; who comes later does not overtake it.
 
-Promises, which `check` asserts: every block is free or held; the batch never exceeds its bounds; the oldest
-sequence is never preempted for a younger one, so that it always ends.
+Promises, which `check` asserts: every block is free or held, and the batch keeps its bounds. The first in
+rank is never preempted, so somebody always gets on. (vLLM keeps one block for itself: give `kv_tokens` less it.)
 """
 
 from __future__ import annotations
@@ -72,14 +72,9 @@ class Scheduler:
         "waiting",
     )
 
-    def __init__(self, settings: ReplicaSettings) -> None:
+    def __init__(self, settings: ReplicaSettings, counters: Counters) -> None:
         self._settings = settings
-        self.counters = Counters()
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all sequences and all that was cached."""
-        settings = self._settings
+        self.counters = counters
         self.running: dict[Sequence, None] = {}  # in the order of admission
         self.prefilling: list[Sequence] = []  # those of them whose known tokens are not all computed yet
         self.decoding = Decoding(settings)
@@ -95,19 +90,24 @@ class Scheduler:
         """Queue a newcomer. True if it may have a part in the next step."""
         if self.waiting.append(sequence):
             self._blocked = False
-        return self._admitting()
+        return not self._blocked and len(self.running) < self._settings.max_num_seqs
 
-    def _admitting(self) -> bool:
-        waits = bool(self.waiting) and not self._blocked
-        return waits and len(self.running) < self._settings.max_num_seqs
-
-    def remove(self, sequence: Sequence) -> None:
-        """It is not wanted any more, or complete: its seat and its blocks are free."""
+    def remove(self, sequence: Sequence) -> bool:
+        """It is complete, or not wanted any more. True if that may change the next step."""
         if sequence in self.running:
             self._take_out(sequence, gone=True)
-            self._blocked = False
-        elif self.waiting.remove(sequence):
-            self._blocked = False
+        elif not self.waiting.count or self.waiting.head() is not sequence:
+            self.waiting.remove(sequence)
+            return False
+        else:
+            self.waiting.remove(sequence)
+        self._blocked = False
+        return True
+
+    @property
+    def busy(self) -> bool:
+        """True if there is work."""
+        return bool(self.running) or self.waiting.count > 0
 
     def join(self, sequence: Sequence) -> None:
         """Its known tokens are computed; from now on it decodes."""
@@ -139,14 +139,12 @@ class Scheduler:
 
     # -- the next step --------------------------------------------------------------------------------------
 
-    def steady(self) -> bool:
-        """True if the next step can only decode, whoever comes before it begins."""
-        if self.prefilling or not self.decoding.growth.count or self._admitting():
-            return False
-        return self.decoding.blocks_for(1) <= self.free_blocks
-
     def steady_steps(self) -> int:
-        """How many such steps there are blocks for."""
+        """Coming steps that only decode, whoever comes before they begin. 0: the next one must be planned."""
+        if self.prefilling or not self.decoding.growth.count:
+            return 0
+        if self.waiting.count and not self._blocked and len(self.running) < self._settings.max_num_seqs:
+            return 0
         return self.decoding.steps_within(self.free_blocks)
 
     def begin_decoding(self, steps: int) -> None:
@@ -192,7 +190,7 @@ class Scheduler:
         return budget
 
     def _continue_one_by_one(self, step: Step) -> int | None:
-        """All that runs, in order, as far as budget and blocks go: the budget left. None: one was preempted."""
+        """All that runs, in order, as far as there is for it: the budget left. None: some were preempted."""
         decoding = self.decoding
         budget, preempted = self._settings.max_batched_tokens, False
         shares: dict[Sequence, tuple[int, int]] = {}
@@ -266,7 +264,7 @@ class Scheduler:
         return next(reversed(self.running))
 
     def _preempt(self, sequence: Sequence, shares: dict[Sequence, tuple[int, int]]) -> int:
-        """It gives up its blocks and is computed again, from its start: tokens of this step that it gives back."""
+        """It gives up its blocks, to be computed again; and the tokens of this step, which are returned."""
         tokens, blocks = shares.pop(sequence, (0, 0))
         computed = tokens
         if sequence.due >= 0:
@@ -281,7 +279,7 @@ class Scheduler:
 
     def _admit(self, step: Step, budget: int) -> None:
         """Those that wait, as far as budget, seats and blocks go."""
-        while self.waiting and budget > 0 and len(self.running) < self._settings.max_num_seqs:
+        while self.waiting.count and budget > 0 and len(self.running) < self._settings.max_num_seqs:
             sequence = self.waiting.head()
             found = NOTHING if self._cache is None else self._cache.find(sequence, sequence.known)
             sequence.computed = found.blocks * self._settings.block_tokens

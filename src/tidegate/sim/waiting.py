@@ -16,13 +16,12 @@ from tidegate.sim.sequence import Sequence
 class ByArrival:
     """First come, first served; what was preempted goes to the head."""
 
-    __slots__ = ("_order",)
+    __slots__ = ("_order", "count")
 
     def __init__(self) -> None:
         self._order: OrderedDict[Sequence, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._order)
+        self.count = 0
+        """Sequences that wait."""
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._order)
@@ -30,11 +29,13 @@ class ByArrival:
     def append(self, sequence: Sequence) -> bool:
         """Queue a newcomer. True if it is now the head of the queue."""
         self._order[sequence] = None
-        return len(self._order) == 1
+        self.count += 1
+        return self.count == 1
 
     def put_back(self, sequence: Sequence) -> None:
         """Queue one that was preempted."""
         self._order[sequence] = None
+        self.count += 1
         self._order.move_to_end(sequence, last=False)
 
     def head(self) -> Sequence:
@@ -46,21 +47,21 @@ class ByArrival:
         if sequence not in self._order:
             return False
         del self._order[sequence]
+        self.count -= 1
         return True
 
 
 class ByPriority:
     """The smallest `priority`, then the earliest arrival, then the smallest id; preempted or not."""
 
-    __slots__ = ("_entries", "_heap", "_members")
+    __slots__ = ("_entries", "_heap", "_members", "count")
 
     def __init__(self) -> None:
+        self.count = 0
+        """Sequences that wait."""
         self._entries = 0
         self._heap: list[tuple[int, float, int, int, Sequence]] = []
         self._members: dict[Sequence, None] = {}  # the heap may hold some that are gone
-
-    def __len__(self) -> int:
-        return len(self._members)
 
     def __iter__(self) -> Iterator[Sequence]:
         return iter(self._members)
@@ -68,6 +69,7 @@ class ByPriority:
     def append(self, sequence: Sequence) -> bool:
         """Queue it. True if it is now the head of the queue."""
         self._members[sequence] = None
+        self.count += 1
         self._entries += 1
         entry = (sequence.priority, sequence.arrived_at, sequence.id, self._entries, sequence)
         heappush(self._heap, entry)
@@ -89,6 +91,7 @@ class ByPriority:
         if sequence not in self._members:
             return False
         del self._members[sequence]
+        self.count -= 1
         return True
 
 
