@@ -238,8 +238,11 @@ class Reference:
     def plan(self, now: float) -> None:
         """`step_with_batch_queue`: at most this many steps are planned ahead."""
         while len(self.flight) < (2 if self.async_scheduling else 1):
+            preempted = len(self.preemptions)
             step = self.schedule(now)
             if not step.scheduled:
+                if len(self.preemptions) > preempted:
+                    continue  # the first in line gave way itself; an engine's loop comes round at once
                 return
             self.flight.append(step)
             self.steps.append(step)
