@@ -243,7 +243,7 @@ BOUNDS = QueueSettings(max_requests=4, max_tokens=100, max_bytes=1_000)
         (26, 250, 3, False),
         (25, 251, 3, False),
         (0, 0, 4, False),
-        (10**9, 10**9, 0, True),  # an empty queue takes any one
+        (10**9, 10**9, 0, True),  # an empty queue takes one of any size
     ],
 )
 def test_bounds(cost: float, body_bytes: int, waiting_already: int, fits: bool) -> None:

@@ -198,12 +198,14 @@ class Queue:
     # -- who must leave ---------------------------------------------------------------------------
 
     def fits(self, cost: float, body_bytes: int) -> bool:
-        """Whether one more request is within every bound. An empty queue takes any one."""
+        """Whether one more request is within every bound. An empty queue takes one of any size."""
         settings = self.settings
-        return not self.requests or (
-            self.requests < settings.max_requests
-            and self.tokens + cost <= settings.max_tokens
-            and self.body_bytes + body_bytes <= settings.max_bytes
+        return self.requests < settings.max_requests and (
+            not self.requests
+            or (
+                self.tokens + cost <= settings.max_tokens
+                and self.body_bytes + body_bytes <= settings.max_bytes
+            )
         )
 
     def make_room(self, newcomer: Flow, cost: float, body_bytes: int) -> list[Waiting] | None:
