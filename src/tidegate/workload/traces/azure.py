@@ -15,7 +15,7 @@ from tidegate.workload.traces.rows import TraceRow
 
 TIME, PROMPT, OUTPUT = COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 
-_EXACT_CHARS = len("2023-11-16 18:15:46.6805900")
+_SEVENTH_DIGIT = len("2023-11-16 18:15:46.680590")
 
 
 def read_azure(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
@@ -31,7 +31,7 @@ def read_azure(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
     def row_of(cells: Sequence[str]) -> TraceRow:
         nonlocal started, above
         at, prompt, output = cells
-        if cells == above and len(at) >= _EXACT_CHARS:
+        if cells == above and at[_SEVENTH_DIGIT:].isdecimal():
             raise ValueError("is the line above it once more; remove one of them")
         above = cells
         arrived = datetime.fromisoformat(at.strip())

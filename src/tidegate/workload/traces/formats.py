@@ -92,7 +92,7 @@ def _format_of(first: str, where: str) -> Format:
     for form, needed in known.items():
         if all(each in names for each in needed):
             return form
-    nearest = max(known, key=lambda form: sum(each in names for each in known[form]))
+    nearest = min(known, key=lambda form: sum(each not in names for each in known[form]))
     missing = [each for each in known[nearest] if each not in names]
     if len(missing) < len(known[nearest]):
         problem = f"is near to the form {nearest}, which has {', '.join(missing)} too"
