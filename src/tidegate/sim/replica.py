@@ -133,7 +133,7 @@ class Replica:
     def next_at(self) -> float:
         """The next instant at which `advance` has something to do or to tell; inf: nothing to come."""
         if self._told:
-            return self._told[0].at
+            return self._now
         if (segment := self._segment) is not None:
             return segment.event_at if segment.tells else nextafter(segment.event_at, inf)
         return nextafter(self._at, inf) if self._scheduler.busy else inf
@@ -176,7 +176,7 @@ class Replica:
     @property
     def kv_used_ratio(self) -> float:
         """Share of the KV cache that is held, 0..1."""
-        return 1 - self.free_blocks / self.settings.blocks
+        return (self.settings.blocks - self.free_blocks) / self.settings.blocks
 
     @property
     def counters(self) -> Counters:
@@ -349,9 +349,8 @@ class Replica:
         counters.steps += steps
         counters.busy_s += at - segment.start
         if self.on_batch is not None and steps:
-            used = 1 - self._scheduler.free_blocks / self.settings.blocks
             batch = segment.decodes, segment.prefill_tokens
-            self.on_batch(segment.start, at, steps, *batch, self.waiting, used)
+            self.on_batch(segment.start, at, steps, *batch, self.waiting, self.kv_used_ratio)
 
     def _tell(self, at: float, news: list[Sequence]) -> list[Sequence]:
         """Note what has come about. Who is complete?"""

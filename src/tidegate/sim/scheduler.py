@@ -260,7 +260,7 @@ class Scheduler:
 
     def _victim(self) -> Sequence:
         if self._settings.priority:
-            return max(self.running, key=lambda one: (one.priority, one.arrived_at))
+            return max(self.running, key=lambda one: (one.priority, one.arrived_at, one.id))
         return next(reversed(self.running))
 
     def _preempt(self, sequence: Sequence, shares: dict[Sequence, tuple[int, int]]) -> int:
