@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench test-engines format clean
+.PHONY: help venv demo test check bench test-engines exactness format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,9 @@ bench: $(VENV)/.dev ## measure the gateway beside its peers (ARGS="--help" for o
 
 test-engines: $(VENV)/.dev ## test against real llama.cpp and real vLLM (first time: minutes and 2 GB)
 	@$(BIN)/python -m pytest tests/engines -m "engine or vllm" $(ARGS)
+
+exactness: $(VENV)/.dev ## hold the simulator against queueing theory under heavy load (minutes)
+	@$(BIN)/python -m pytest tests/sim/test_exactness.py -m "exactness or not exactness" $(ARGS)
 
 format: $(VENV)/.dev ## put the code into the form that check wants
 	@$(BIN)/ruff check --fix
