@@ -13,7 +13,7 @@ from math import inf, isfinite
 
 import msgspec
 
-from tidegate.config.traces import load_trace
+from tidegate.config.traces import load_lengths, load_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
 from tidegate.workload.arrivals import Arrivals, Poisson, Renewal
@@ -199,7 +199,7 @@ def _trace(name: str) -> list[TraceRow]:
 
 @lru_cache(maxsize=4)
 def _pairs(name: str) -> Pairs:
-    return Pairs([Lengths(max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in _trace(name)])
+    return Pairs(load_lengths(name))
 
 
 def _words(load: Load) -> Iterator[str]:
