@@ -77,19 +77,21 @@ class Replica:
 
     def submit(self, now: float, sequence: Sequence) -> str | None:
         """Queue it. None, or why it can never be served."""
-        if (why := self._refusal(sequence)) is not None:
+        if (why := self.refusal(sequence)) is not None:
             return why
         self._let_pass(now)
         sequence.arrived_at = now
         if (speculation := self.settings.speculation) is not None and self._rng is not None:
-            sequence.decode_steps = 1 + drawn_steps(sequence.output_tokens - 1, speculation, self._rng)
+            left = sequence.output_tokens - sequence.produced - 1  # a prompt yields one
+            sequence.decode_steps = 1 + drawn_steps(left, speculation, self._rng)
         if self._scheduler.enqueue(sequence):
             self._cut(now)
         if self._segment is None:
             self._at = now
         return None
 
-    def _refusal(self, sequence: Sequence) -> str | None:
+    def refusal(self, sequence: Sequence) -> str | None:
+        """Why it can never be served; None: it can."""
         prompt, output, most = sequence.prompt_tokens, sequence.output_tokens, self._most_tokens
         if prompt < 1 or output < 0:
             return f"{prompt} + {output} tokens are no sequence"
