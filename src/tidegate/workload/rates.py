@@ -24,18 +24,18 @@ Inverse = Callable[[float], float]
 class Steady(msgspec.Struct, frozen=True, tag="steady"):
     """The same rate for ever."""
 
-    per_s: float
+    rate_per_s: float
 
     def __post_init__(self) -> None:
-        _check_rates("per_s", [self.per_s])
+        _check_rates("rate_per_s", [self.rate_per_s])
 
     def expected(self, at_s: float) -> float:
         """Arrivals expected from 0 until `at_s`."""
-        return self.per_s * at_s
+        return self.rate_per_s * at_s
 
     def inverse(self) -> Inverse:
         """Of `expected`."""
-        return lambda expected: expected / self.per_s
+        return lambda expected: expected / self.rate_per_s
 
 
 class Piecewise(msgspec.Struct, frozen=True, tag="piecewise"):
