@@ -7,7 +7,7 @@ back to the queue, and is computed again; in such a step nobody is admitted. A w
 all that is known of it fits; who comes later does not overtake it.
 
 Promises, which `check` asserts: every block is free or held, and the batch keeps its bounds. The first in
-rank is never preempted, so somebody always gets on. (vLLM keeps one block for itself: give `kv_tokens` less it.)
+rank is never preempted, so somebody always gets on. (vLLM keeps one block to itself; `kv_tokens` is without.)
 """
 
 from __future__ import annotations
