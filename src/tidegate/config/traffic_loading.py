@@ -120,7 +120,8 @@ class Traffic:
         rows = windowed(_rows(trace), source.from_s, for_s)
         if source.spread:
             rows = spread(rows, dice(seed, name, "spread"))
-        found = at_rate(list(sped_up(rows, source.time_scale)), source.rate_factor, seed)
+        own_seed = dice(seed, name, "rate").getrandbits(63)
+        found = at_rate(list(sped_up(rows, source.time_scale)), source.rate_factor, own_seed)
         if not found:
             raise ConfigurationError([f"{trace}: nothing arrives where from_s and for_s point"])
         return (
