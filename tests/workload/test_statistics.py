@@ -164,7 +164,7 @@ def test_workloads_of_measured_runs(
 def test_a_small_log_by_hand() -> None:
     """Every figure that only some traces have: conversations, models, failures, rows that repeat."""
     rows = [
-        TraceRow(0.0, 10, 1, "a", 0, 0),
+        TraceRow(0.0, 10, 1, "a", 0, 0, took_s=1.5),
         TraceRow(2.0, 20, 0, "b"),
         TraceRow(2.0, 20, 0, "b"),
         TraceRow(4.0, 30, 3, "b", 0, 1),
@@ -178,6 +178,7 @@ def test_a_small_log_by_hand() -> None:
     assert found.sessions is not None
     assert (found.sessions.sessions, found.sessions.requests, found.sessions.turns.max) == (2, 3, 2)
     assert (found.sessions.gap_s.count, found.sessions.gap_s.mean) == (1, 4.0)
+    assert (found.sessions.think_s.count, found.sessions.think_s.mean) == (1, 2.5)
     assert found.arrivals is not None
     assert (found.arrivals.span_s, found.arrivals.rate_per_s, found.arrivals.instants) == (9.0, 5 / 9, 4)
     assert found.reuse is None

@@ -53,8 +53,8 @@ def rows(text: str, form: Format | None = None) -> list[TraceRow]:
 
 
 def test_burstgpt_of_either_version() -> None:
-    """Times count from the first row; failures have 0 output tokens; version 2 tells conversations."""
-    first, second = rows(BURSTGPT_1), rows(BURSTGPT_2)
+    """Times count from the first row, failures have 0 output tokens; version 2 tells who spoke and how long."""
+    first, second = rows(BURSTGPT_1), rows(BURSTGPT_2.replace("0.2", "unknown"))
 
     assert first == [
         TraceRow(0.0, 472, 18, "ChatGPT"),
@@ -62,6 +62,7 @@ def test_burstgpt_of_either_version() -> None:
         TraceRow(40.5, 417, 276, "ChatGPT"),
     ]
     assert [(row.session, row.turn) for row in second] == [(0, 0), (None, 0), (0, 1)]
+    assert [row.took_s for row in second] == [1.5, None, 3.5]
     assert [row.arrived_s for row in second] == [row.arrived_s for row in first]
 
 
