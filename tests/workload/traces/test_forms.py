@@ -53,7 +53,7 @@ def rows(text: str, form: Format | None = None) -> list[TraceRow]:
 
 
 def test_burstgpt_of_either_version() -> None:
-    """Times count from the first row, failures have 0 output tokens; version 2 tells who spoke and how long."""
+    """Times count from the first row, failures have 0 output tokens; version 2 tells who spoke, how long."""
     first, second = rows(BURSTGPT_1), rows(BURSTGPT_2.replace("0.2", "unknown"))
 
     assert first == [
