@@ -27,7 +27,7 @@ def test_the_last_one_admitted_gives_way() -> None:
     assert (first.preemptions, second.preemptions) == (0, 1)
     assert engine.counters.preemptions == 1
     # Each needs two blocks from its second token on, three from its sixth: at 5.0 the second gives way, with
-    # five output tokens. At 8.0, when the first one's blocks are free, they and its prompt are computed again.
+    # five output tokens. At 8.0, when the first one's blocks are free, they and its prompt are computed anew.
     assert engine.counters.prefill_tokens == 4 + 4 + 9
     assert engine.counters.decode_tokens == 7 + 4 + 2
 

@@ -151,6 +151,24 @@ class Replica:
         self._let_pass(now)
         return self._produced(sequence)
 
+    def decoding_at(self, now: float) -> list[tuple[Sequence, int]]:
+        """All that decode, in the order of admission, and what `tokens_at` says of each."""
+        self._let_pass(now)
+        whole, produced = self._whole(), self._scheduler.decoding.produced_of
+        idle = self._segment.idle if self._segment is not None else []
+        return [
+            (sequence, produced(sequence, whole + (sequence in idle)))
+            for sequence in self._scheduler.running
+            if sequence.due >= 0
+        ]
+
+    def boundary_before(self, now: float) -> float:
+        """When the step under way began; if none is: when the last one ended."""
+        self._let_pass(now)
+        if (segment := self._segment) is not None:
+            return segment.boundary(segment.whole(now)) if segment.run else segment.start
+        return self._at
+
     def boundary_after(self, now: float) -> float:
         """When the step under way ends; if none is and there is work: just after `now`. inf: idle."""
         self._let_pass(now)
@@ -231,14 +249,17 @@ class Replica:
         """Output tokens by the instant up to which time has passed."""
         if sequence.due < 0:
             return sequence.produced
-        decoding, segment = self._scheduler.decoding, self._segment
-        whole = decoding.step
-        if segment is not None:
-            if segment.run:
-                whole += segment.whole(self._now)
-            elif sequence not in segment.idle:
-                whole -= 1
-        return decoding.produced_of(sequence, whole)
+        whole, segment = self._whole(), self._segment
+        if segment is not None and sequence in segment.idle:
+            whole += 1
+        return self._scheduler.decoding.produced_of(sequence, whole)
+
+    def _whole(self) -> int:
+        """Decode steps that are over by that instant, as they are numbered."""
+        step, segment = self._scheduler.decoding.step, self._segment
+        if segment is None:
+            return step
+        return step + segment.whole(self._now) if segment.run else step - 1
 
     # -- runs -----------------------------------------------------------------------------------------------
 
