@@ -7,7 +7,7 @@ ends what still runs.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import active_children, get_context
 from types import ModuleType
@@ -34,7 +34,9 @@ Task = tuple[int, RunSettings]
 Done = tuple[int, RunResult | Failure]
 
 
-def here(tasks: Sequence[Task], on_time: Callable[[float], None] | None = None) -> Iterator[Done]:
+def here(
+    tasks: Sequence[Task], on_time: Callable[[float], None] | None = None
+) -> Generator[Done, None, None]:
     """One after the other, in this process, until one is interrupted."""
     for number, settings in tasks:
         result = attempt(settings, on_time)
@@ -43,7 +45,7 @@ def here(tasks: Sequence[Task], on_time: Callable[[float], None] | None = None) 
             return
 
 
-def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
+def in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Done, None, None]:
     """`jobs` at a time, each in a process of its own."""
     executor = ProcessPoolExecutor(
         min(jobs, len(tasks)),
@@ -63,7 +65,7 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
         executor.shutdown(cancel_futures=True)
 
 
-def on_ray(tasks: Sequence[Task], address: str) -> Iterator[Done]:
+def on_ray(tasks: Sequence[Task], address: str) -> Generator[Done, None, None]:
     """On the cluster at `address`: `auto`, `local`, or host:port. Its nodes need tidegate installed."""
     ray = _ray()
     try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from math import isnan
 from pathlib import Path
 
@@ -110,13 +110,16 @@ def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | 
 
 
 def misses(result: Result, least: float | None) -> Iterator[str]:
-    """Every class that holds its budgets less often than it must, in a line."""
+    """Every class that holds its budgets less often than it must, in a line; points without figures too."""
     if least is None:
         return
     for point in result.points:
-        for name, group in (point.figures.classes if point.figures is not None else {}).items():
+        where = f"{label_of(point.set)}: " if point.set else ""
+        classes = point.figures.classes if point.figures is not None else {}
+        if not classes:
+            yield f"{where}has no figures, so nothing is known to hold"
+        for name, group in classes.items():
             found = group.goodput_ratio
-            where = f"{label_of(point.set)}: " if point.set else ""
             if found.value < least:
                 interval = "" if isnan(found.low) else f" ({found.low:.2%} to {found.high:.2%})"
                 share = f"{found.value:.2%}{interval}, below {least:.2%}"
@@ -181,9 +184,10 @@ def _run(tasks: list[Task], gathered: Gathered, jobs: int | None, ray: str | Non
         else:
             found = here(tasks, bar.at_time) if alone else in_processes(tasks, most)
         try:
-            for done in found:
-                gathered.add(done)
-                bar.advance()
+            with closing(found):
+                for done in found:
+                    gathered.add(done)
+                    bar.advance()
         except KeyboardInterrupt:
             return True
     return any(run.counts is None for runs in gathered.runs for run in runs)
