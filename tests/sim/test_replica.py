@@ -297,9 +297,9 @@ def test_the_emulator_wakes_at_each_boundary() -> None:
     engine.submit(0.25, Sequence(0, 10, 2))
 
     assert engine.boundary_after(0.25) == nextafter(0.25, inf)
-    assert engine.boundary_after(0.5) == 1.25
-    assert engine.boundary_after(1.25) == 2.25
-    assert engine.boundary_after(2.25) == inf
+    for at, before, after in [(0.5, 0.25, 1.25), (1.25, 1.25, 2.25), (2.0, 1.25, 2.25), (2.25, 2.25, inf)]:
+        assert engine.boundary_after(at) == after, at
+        assert engine.boundary_before(at) == before, at
 
 
 def test_news_waits_to_be_fetched() -> None:
