@@ -19,8 +19,6 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.simulate.run import RunResult, RunSettings, run
 
 EXTRA = "--ray needs ray; install it with: pip install 'tidegate[ray]'"
-LOCAL = "local"
-"""Address of a cluster that is started for the sweep, on this machine."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -66,10 +64,13 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Done, None, None
 
 
 def on_ray(tasks: Sequence[Task], address: str) -> Generator[Done, None, None]:
-    """On the cluster at `address`: `auto`, `local`, or host:port. Its nodes need tidegate installed."""
+    """On the cluster at `address`: `auto`, `local` (one that is started for it here), or host:port.
+
+    Its nodes need tidegate installed.
+    """
     ray = _ray()
     try:
-        ray.init(address=None if address == LOCAL else address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigurationError([f"--ray {address}: {first_line}"]) from None
