@@ -42,8 +42,8 @@ def number(value: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """With one decimal; `-` for what does not exist."""
-    return "-" if isnan(ratio) else f"{ratio:.1%}"
+    """With one decimal, unless that is 0; `-` for what does not exist."""
+    return "-" if isnan(ratio) else f"{ratio:.1%}".replace(".0%", "%")
 
 
 def duration(seconds: float) -> str:
