@@ -63,6 +63,18 @@ def test_a_curve_of_its_own() -> None:
     assert replica.profile.replica == named("h100-8b").replica
 
 
+def test_engines_that_share_the_work() -> None:
+    """A pool says that each of its replicas is several engines; a replica may say otherwise."""
+    link = "link: {bandwidth_bytes_per_s: 1_000_000, kv_bytes_per_token: 100}"
+    pair = f"disaggregation: {{decode_replicas: 3, {link}}}"
+    own = FILE.replace("  clients:", f"    small: {{{pair}}}\n  clients:")
+    (replica,) = scenario_of(parse(own, "f.yaml", environ=None)).pools["small"]
+
+    parts = replica.profile.disaggregation
+    assert parts is not None
+    assert (parts.prefill_replicas, parts.decode_replicas, parts.link.latency_s) == (1, 3, 0.0)
+
+
 def test_what_was_assumed() -> None:
     """A pool of which the file says nothing is named, so that nobody takes it for measured."""
     assert assumed_of(config()) == ["small"]

@@ -21,10 +21,10 @@ from tidegate.policy.governor import Governor
 from tidegate.policy.settings import GovernorSettings
 from tidegate.policy.tape import Policy
 from tidegate.sim.agenda import Agenda, dice
+from tidegate.sim.disaggregated import Engine, engine_of
 from tidegate.sim.driver import Counts, Driver
 from tidegate.sim.fleet import Node
 from tidegate.sim.incidents import Incidents
-from tidegate.sim.replica import Replica
 from tidegate.sim.samples import Sample, Sampler
 from tidegate.sim.scenario import ReplicaScenario, Scenario, check
 from tidegate.sim.traffic import Traffic
@@ -43,7 +43,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     simulated_s: float
     """From the start to the last event."""
     events: int
-    replicas: dict[str, Replica]
+    replicas: dict[str, Engine]
     """As they stand at the end: see their counters."""
 
 
@@ -96,7 +96,7 @@ def simulate(
 
 def _node(replica: ReplicaScenario, seed: int, on_batch: OnBatch | None) -> Node:
     name = replica.name
-    engine = Replica(
+    engine = engine_of(
         replica.profile,
         dice(seed, f"speculation of {name}"),
         on_batch=None if on_batch is None else partial(on_batch, name),
