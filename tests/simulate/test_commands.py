@@ -149,7 +149,7 @@ def test_a_bar_for_continuous_integration(file: Path) -> None:
     assert slow.exit_code == 1
     assert "class chat holds its budgets for 0.00% (" in slow.stderr
     assert "), below 90.00%" in slow.stderr
-    assert json.loads(slow.stdout)["budgets"]["chat"]["ttft_s"] == 0.001
+    assert json.loads(slow.stdout)["points"][0]["budgets"]["chat"]["ttft_s"] == 0.001
 
 
 def test_a_bar_that_cannot_be_judged(file: Path) -> None:

@@ -32,9 +32,14 @@ def runs() -> list[RunResult]:
     return [ran(seed=seed, load={"rate_per_s": 30.0}, timeline=True) for seed in (1, 2)]
 
 
+def point_of(**values: str) -> PointResult:
+    """A point before its runs."""
+    return PointResult(set=values, load="30 requests/s", budgets=BUDGETS)
+
+
 def result_of(*points: PointResult, **changes: Any) -> Result:
     """A simulation with those points."""
-    values = {"configuration": "f.yaml", "load": "30 requests/s", "budgets": BUDGETS, "points": list(points)}
+    values = {"configuration": "f.yaml", "points": list(points)}
     return Result(**(values | changes))
 
 
@@ -48,7 +53,7 @@ def shown(result: Result, width: int = 80) -> str:
 
 def test_a_point_over_seeds(runs: list[RunResult]) -> None:
     """Its figures are means of its runs, and everything that came is accounted for."""
-    point = point_over({}, runs)
+    point = point_over(point_of(), runs)
 
     assert point.seeds == (1, 2)
     assert point.conservation is not None
@@ -58,7 +63,7 @@ def test_a_point_over_seeds(runs: list[RunResult]) -> None:
     means = [run.figures.total.e2e_s.mean.value for run in runs]
     assert point.figures.total.e2e_s.mean.value == pytest.approx(sum(means) / 2)
     assert point.engines["llama"].utilisation_ratio.low <= point.engines["llama"].utilisation_ratio.value
-    assert point_over({"rate": "3"}, []) == PointResult(set={"rate": "3"})
+    assert point_over(point_of(rate="3"), []) == point_of(rate="3")
 
 
 @pytest.mark.parametrize(
@@ -71,14 +76,14 @@ def test_a_point_over_seeds(runs: list[RunResult]) -> None:
 )
 def test_warnings(runs: list[RunResult], changes: dict[str, Any], warning: str) -> None:
     """What makes figures doubtful is said beside them."""
-    point = point_over({}, [msgspec.structs.replace(runs[0], **changes)])
+    point = point_over(point_of(), [msgspec.structs.replace(runs[0], **changes)])
 
     assert any(each.startswith(warning) for each in point.warnings), point.warnings
 
 
 def test_nothing_was_answered() -> None:
     """Then there is one warning, and no figure."""
-    point = point_over({}, [ran(load={"rate_per_s": 1e-6})])
+    point = point_over(point_of(), [ran(load={"rate_per_s": 1e-6})])
 
     assert point.warnings == ("nothing was answered: there is nothing to measure",)
     assert "nothing was answered" in shown(result_of(point))
@@ -96,7 +101,7 @@ def test_conservation() -> None:
 
 def test_the_table_of_a_point(runs: list[RunResult]) -> None:
     """A terminal of 80 columns shows every figure whole, with how sure it is."""
-    text = shown(result_of(point_over({}, runs[:1])))
+    text = shown(result_of(point_over(point_of(), runs[:1])))
 
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
@@ -111,7 +116,7 @@ def test_the_table_of_a_sweep(runs: list[RunResult]) -> None:
     """A row for each point, those that cannot be and those that were not run among them."""
     text = shown(
         result_of(
-            point_over({"limits.max_in_flight": "3"}, runs),
+            point_over(PointResult(set={"limits.max_in_flight": "3"}), runs),
             PointResult(set={"limits.max_in_flight": "x"}, problems=("needs a whole number",)),
             PointResult(set={"limits.max_in_flight": "5"}),
         )
@@ -125,10 +130,10 @@ def test_the_table_of_a_sweep(runs: list[RunResult]) -> None:
 
 def test_json(runs: list[RunResult]) -> None:
     """Every key has its unit, and what does not exist is null."""
-    found = json.loads(as_json(result_of(point_over({}, runs[:1]))))
+    found = json.loads(as_json(result_of(point_over(point_of(), runs[:1]))))
     (point,) = found["points"]
 
-    assert list(found)[:4] == ["tidegate", "configuration", "load", "boundaries"]
+    assert list(found)[:4] == ["tidegate", "configuration", "boundaries", "interval_level"]
     assert set(found["boundaries"]) == {"ttft_s", "tpot_s", "e2e_s", "queued_s"}
     assert point["figures"]["total"]["ttft_s"]["p99"].keys() == {"value", "low", "high"}
     assert point["figures"]["total"]["token_share"]["low"] is None
@@ -179,8 +184,8 @@ def test_the_knee(loads: list[float], waits: list[float], place: int | None) -> 
 
 def test_a_knee_needs_a_sweep_of_numbers(runs: list[RunResult]) -> None:
     """Of words, or of two settings, there is none."""
-    words = [point_over({"routing": name}, runs) for name in "abcd"]
-    two = [point_over({"rate": "1", "cv": str(cv)}, runs) for cv in range(4)]
+    words = [point_over(point_of(routing=name), runs) for name in "abcd"]
+    two = [point_over(point_of(rate="1", cv=str(cv)), runs) for cv in range(4)]
 
     assert knee_of(words) is None
     assert knee_of(two) is None
@@ -220,7 +225,7 @@ class Checked(HTMLParser):
 
 def test_the_report_is_one_sound_file(runs: list[RunResult]) -> None:
     """Every element is closed; no script, nothing fetched; every plot has words for who cannot see it."""
-    points = [point_over({"rate": str(rate)}, runs) for rate in range(1, 5)]
+    points = [point_over(point_of(rate=str(rate)), runs) for rate in range(1, 5)]
     left_out = PointResult(set={"rate": "<b>"}, problems=("is <i>not</i> a number",))
     text = as_html(result_of(*points, left_out, interrupted=True), [runs[0].plots] * 4 + [None])
     page = Checked(text)
@@ -239,7 +244,7 @@ def test_the_report_is_one_sound_file(runs: list[RunResult]) -> None:
 
 def test_the_report_of_one_point_without_plots(runs: list[RunResult]) -> None:
     """It has tables at least; nothing is folded away."""
-    text = as_html(result_of(point_over({}, runs)), [None])
+    text = as_html(result_of(point_over(point_of(), runs)), [None])
 
     assert Checked(text).seen.count("details") == 0
     assert "By pool" not in text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from types import ModuleType
 from typing import Any
@@ -55,6 +56,10 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Done, None, None
         numbers = {executor.submit(attempt, settings): number for number, settings in tasks}
         for future in as_completed(numbers):
             yield numbers.pop(future), future.result()
+    except BrokenProcessPool:
+        raise ConfigurationError(
+            ["a process was ended from outside, for want of memory perhaps; try with fewer --jobs"]
+        ) from None
     except BaseException:
         for process in active_children():
             process.terminate()

@@ -62,11 +62,15 @@ class Gathered:
             self._parquet.write(result.columns, point=number, seed=result.seed)
         self.runs[number].append(msgspec.structs.replace(result, columns=None))
 
-    def point(self, number: int, set_: dict[str, str]) -> PointResult:
+    def point(self, number: int, point: Point) -> PointResult:
         """What a point has come to."""
-        if self.problems[number]:
-            return PointResult(set=set_, problems=self.problems[number])
-        return point_over(set_, sorted(self.runs[number], key=lambda run: run.seed))
+        empty = PointResult(
+            set=point.set,
+            load=str(point.load),
+            budgets=point.terms.budgets,
+            problems=self.problems[number],
+        )
+        return point_over(empty, sorted(self.runs[number], key=lambda run: run.seed))
 
     def plots(self, number: int) -> Plots | None:
         """Those of a point's first seed."""
@@ -90,17 +94,10 @@ def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | 
     results = [
         PointResult(set=each.set, problems=each.problems)
         if isinstance(each, Impossible)
-        else gathered.point(number, each.set)
+        else gathered.point(number, each)
         for number, each in enumerate(planned)
     ]
-    first = next(each for each in planned if isinstance(each, Point))
-    result = Result(
-        configuration=str(plan.file),
-        load=str(first.load),
-        budgets=first.terms.budgets,
-        interrupted=interrupted,
-        points=results,
-    )
+    result = Result(configuration=str(plan.file), interrupted=interrupted, points=results)
     _report(result, [gathered.plots(number) for number in range(len(planned))], output)
     typer.echo(_cost(gathered), err=True)
     missed = list(misses(result, output.min_goodput))
