@@ -57,13 +57,14 @@ def test_too_much_load_is_refused_and_comes_back() -> None:
 
 
 def test_warm_up() -> None:
-    """Of drawn arrivals a beginning is looked for, of a trace it is part of the trace, or it is told."""
+    """A beginning is looked for where all is steady, is part of a trace or of an incident, or is told."""
     found = ran(warm_up=AUTO, load={"for_s": 120.0})
     trace = {"rate_per_s": None, "trace": "azure-conv", "for_s": 60.0}
 
     assert found.steady
     assert 0 <= found.window.from_s < 60
     assert ran(warm_up=AUTO, load=trace).window.from_s == 0
+    assert ran(CRASH, warm_up=AUTO, load={"for_s": 120.0}).window.from_s == 0
     assert ran(warm_up=10.0).window.from_s == 10
     assert not ran(warm_up=AUTO, load={"for_s": 3.0}).steady
 

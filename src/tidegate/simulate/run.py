@@ -38,7 +38,7 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms
     seed: int
     warm_up: str | float = AUTO
-    """Seconds that are not measured, or AUTO: found for drawn arrivals, 0 for a trace."""
+    """Seconds that are not measured, or AUTO: found where load and fleet are steady, else 0."""
     timeline: bool = False
     keep_records: bool = False
     perfetto: Path | None = None
@@ -66,8 +66,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool
     """False: no steady state was found; all of the run was measured."""
     window: Window
-    replayed: bool
-    """Its arrivals are those of a trace."""
+    changing: bool
+    """Load or fleet change by plan: see `changes`."""
     simulated_s: float
     events: int
     cpu_s: float
@@ -97,7 +97,7 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
         retries=outcome.retries if outcome else 0,
         steady=steady,
         window=window,
-        replayed=settings.load.trace is not None,
+        changing=changes(settings),
         simulated_s=outcome.simulated_s if outcome else last_s,
         events=outcome.events if outcome else 0,
         cpu_s=process_time() - began,
@@ -140,11 +140,21 @@ def _simulated(
             trace.close()
 
 
+def changes(settings: RunSettings) -> bool:
+    """Whether load or fleet change by plan: a trace, a traffic file, faults, replicas that come later.
+
+    Then there is no steady state to wait for: the beginning is as much a part of the run as its end.
+    """
+    load, scenario = settings.load, settings.scenario
+    later = any(each.joins_at_s for replicas in scenario.pools.values() for each in replicas)
+    return load.trace is not None or load.traffic is not None or bool(scenario.faults) or later
+
+
 def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool]:
     """Where the window begins, and whether a steady state was found where one was looked for."""
     if isinstance(settings.warm_up, float):
         return settings.warm_up, True
-    if settings.load.trace is not None:  # its beginning is as much a part of it as its end
+    if changes(settings):
         return 0.0, True
     rows = columns.rows()
     answered = ok(rows)
