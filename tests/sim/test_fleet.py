@@ -193,6 +193,32 @@ def test_a_dead_replica_is_found_by_probes_and_comes_back_by_them() -> None:
     assert sizes[1] > 10.0
 
 
+def test_jitter_is_on_the_way_there() -> None:
+    """Requests that were sent together arrive one by one, by the seed; all else takes what it took."""
+    scenario = fleet(
+        *(replica(f"r{number}") for number in range(4)), network=Network(delay_s=0.125, jitter_s=0.5)
+    )
+    runs = [run(scenario, [ask(0.5) for _ in range(4)], seed).records for seed in (1, 1, 2)]
+    ttfts_s = [[record.ttft_s for record in records] for records in runs]
+
+    assert ttfts_s[0] == ttfts_s[1] != ttfts_s[2]
+    assert len(set(ttfts_s[0])) == 4
+    assert all(ttft_s is not None and ttft_s > 1.25 for ttft_s in ttfts_s[0])
+    assert all(record.tpot_s == approx(1.0) for record in runs[0])
+
+
+def test_a_request_that_is_overtaken_by_its_end_is_never_computed() -> None:
+    """Its client hangs up while it is on its way: the engine, which would take long, has nothing to do."""
+    scenario = fleet(
+        network=Network(delay_s=0.125, jitter_s=2.0), clients=ClientSettings(hang_up_after_s=1.0)
+    )
+    ran = run(scenario, [ask(at_s, output_tokens=1000) for at_s in (0.5, *[1.0] * 20, 50.0)])
+
+    (engine,) = ran.outcome.replicas.values()
+    assert ran.outcome.counts.cancelled == 22
+    assert engine.running + engine.waiting <= 1  # the last, of whose end it has not heard
+
+
 # -- laws -----------------------------------------------------------------------------------------
 
 ENDS = ("finished", "broken", "rejected", "evicted", "cancelled")
