@@ -182,6 +182,7 @@ class Fleet:
         back_at = now + self.network.delay_s
         if node.up:
             engine = node.engine
+            engine.let_pass(now)
             seen = ReplicaSeen(
                 replica=node.name,
                 running=engine.running,
