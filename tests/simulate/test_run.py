@@ -35,6 +35,7 @@ def test_everything_is_counted() -> None:
     assert total.ttft_s.p50.value < total.e2e_s.p50.value
     assert 0.5 < result.engines["llama"].utilisation_ratio.value <= 1
     assert result.engines["llama"].prefill_tokens.value == total.requests * 512
+    assert 1 < result.engines["llama"].decodes_per_step.value < 32
     assert set(result.figures.classes) == {"chat", "batch"}
 
 

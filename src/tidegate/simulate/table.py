@@ -180,13 +180,14 @@ def _engines(engines: Mapping[str, PoolFigures]) -> Table:
         title="By pool", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
     )
     table.add_column("pool")
-    for name in ("replicas", "busy", "prefix hits", "preemptions"):
+    for name in ("replicas", "busy", "batch", "prefix hits", "preemptions"):
         table.add_column(name, justify="right")
     for name, own in engines.items():
         table.add_row(
             _shown(name),
             f"{own.replicas}",
             percent(own.utilisation_ratio.value),
+            number(own.decodes_per_step.value),
             percent(own.prefix_hit_ratio.value),
             number(own.preemptions.value),
         )

@@ -162,11 +162,15 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     yield _groups("class", figures.classes, point.budgets)
     yield _groups("tenant", figures.tenants, {})
     engines = [
-        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>{_cell(own.utilisation_ratio, percent)}"
-        f"{_cell(own.prefix_hit_ratio, percent)}{_cell(own.preemptions, number)}</tr>"
+        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>"
+        + _cell(own.utilisation_ratio, percent)
+        + _cell(own.decodes_per_step, number)
+        + _cell(own.prefix_hit_ratio, percent)
+        + _cell(own.preemptions, number)
+        + "</tr>"
         for name, own in point.engines.items()
     ]
-    yield _table(["pool", "replicas", "busy", "prefix hits", "preemptions"], engines)
+    yield _table(["pool", "replicas", "busy", "batch", "prefix hits", "preemptions"], engines)
     facts = {
         "fairness": f"{number(figures.fairness.value)} (Jain's index of tenants; 1 is fair)",
         "refusals": ", ".join(f"{count:,} {reason}" for reason, count in figures.total.reasons.items())
