@@ -95,7 +95,8 @@ def test_sources_have_dice_of_their_own() -> None:
     """Two that are alike but for their names ask at other instants, for other lengths."""
     alike = (
         "{kind: open, tenant: %s, arrivals: {rate_per_s: 2},"
-        " lengths: {prompt_tokens: {type: exponential, mean: 99}, output_tokens: {type: exponential, mean: 99}}}"
+        " lengths: {prompt_tokens: {type: exponential, mean: 99},"
+        " output_tokens: {type: exponential, mean: 99}}}"
     )
     text = f"sources: {{one: {alike % 'one'}, other: {alike % 'other'}}}"
     found = list(islice(parse_traffic(text, "t.yaml").workload(1).starts(), 60))
