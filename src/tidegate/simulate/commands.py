@@ -14,8 +14,8 @@ from tidegate.config.traces import SHIPPED
 from tidegate.core.errors import ConfigurationError
 
 LOAD, FLEET, RUNS, BUDGETS, OUTPUT = "Load", "Fleet", "Runs", "Budgets", "Output"
-MISSED, WRONG, INTERRUPTED = 1, 2, 130
-"""Exit statuses: a bar was missed; nothing could be simulated; Ctrl-C."""
+WRONG = 2
+"""Exit status for a file or an option that cannot be; `session` has the others."""
 
 
 def simulate(

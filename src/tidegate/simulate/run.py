@@ -18,7 +18,7 @@ from tidegate.sim.run import Outcome, simulate
 from tidegate.sim.samples import Sample
 from tidegate.sim.scenario import Scenario
 from tidegate.sim.statistics import warm_up
-from tidegate.simulate.columns import Columns, Floats, e2e_s, ok, tpot_s, ttft_s
+from tidegate.simulate.columns import Columns, Floats, Mask, Rows, e2e_s, ok, tpot_s, ttft_s
 from tidegate.simulate.engines import PoolFigures, engines_of
 from tidegate.simulate.figures import Figures, Terms, Window, measure
 from tidegate.simulate.load import Load, span_of, workload_of
@@ -44,13 +44,19 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     perfetto: Path | None = None
 
 
+class Distributions(msgspec.Struct, frozen=True, kw_only=True):
+    """Latencies at `SHOWN_RATIOS`, of answered requests within the window; empty where there are none."""
+
+    ttft_s: tuple[float, ...]
+    tpot_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+
+
 class Plots(msgspec.Struct, frozen=True, kw_only=True):
     """What is only shown, never counted."""
 
-    ttft_s: tuple[float, ...]
-    """At `SHOWN_RATIOS`, of answered requests within the window; as the next two."""
-    tpot_s: tuple[float, ...]
-    e2e_s: tuple[float, ...]
+    total: Distributions
+    classes: dict[str, Distributions]
     timeline: Timeline | None = None
 
 
@@ -165,11 +171,21 @@ def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool
 def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
     rows = columns.rows()
     measured = ok(rows) & (rows["arrived_at"] >= window.from_s)
+    return Plots(
+        total=_distributions(rows, measured),
+        classes={
+            name: _distributions(rows, measured & (rows["priority"] == number))
+            for number, name in enumerate(columns.names("priority"))
+        },
+        timeline=timeline,
+    )
 
-    def shown(values: Floats) -> tuple[float, ...]:
-        values = values[measured & ~np.isnan(values)]
+
+def _distributions(rows: Rows, shown: Mask) -> Distributions:
+    def at_ratios(values: Floats) -> tuple[float, ...]:
+        values = values[shown & ~np.isnan(values)]
         return tuple(np.quantile(values, SHOWN_RATIOS).tolist()) if len(values) else ()
 
-    return Plots(
-        ttft_s=shown(ttft_s(rows)), tpot_s=shown(tpot_s(rows)), e2e_s=shown(e2e_s(rows)), timeline=timeline
+    return Distributions(
+        ttft_s=at_ratios(ttft_s(rows)), tpot_s=at_ratios(tpot_s(rows)), e2e_s=at_ratios(e2e_s(rows))
     )

@@ -14,7 +14,7 @@ from tidegate.simulate.figures import Group
 from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.knee import curve_of, knee_place
 from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
-from tidegate.simulate.run import SHOWN_RATIOS, Plots
+from tidegate.simulate.run import SHOWN_RATIOS, Distributions, Plots
 from tidegate.simulate.sweeps import label_of
 from tidegate.simulate.table import between, conserved_words, duration, interval_words, number, percent
 from tidegate.simulate.timeline import Timeline
@@ -122,9 +122,9 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
     figures = []
     for name, heading in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
         series = [
-            Series(name=label_of(point.set), x=values, y=SHOWN_RATIOS)
-            for point, own in told[:MOST_SERIES]
-            if own is not None and (values := getattr(own, name))
+            Series(name=label, x=values, y=SHOWN_RATIOS)
+            for label, each in _shown(told).items()
+            if (values := getattr(each, name))
         ]
         marks = {
             value: f"budget of {class_}" for class_, each in budgets.items() if (value := getattr(each, name))
@@ -141,6 +141,15 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
     if len(told) > MOST_SERIES:
         more = f'<p class="quiet">Of the first {MOST_SERIES} points.</p>'
     return f'<div class="plots">{"".join(figures)}</div>{more}'
+
+
+def _shown(told: Sequence[tuple[PointResult, Plots | None]]) -> dict[str, Distributions]:
+    """The classes of a single point, whose budgets differ; else the points."""
+    if len(told) == 1 and told[0][1] is not None and len(told[0][1].classes) > 1:
+        order = [*told[0][0].budgets]
+        classes = told[0][1].classes
+        return {name: classes[name] for name in sorted(classes, key=order.index)[:MOST_SERIES]}
+    return {label_of(point.set): own.total for point, own in told[:MOST_SERIES] if own is not None}
 
 
 # -- one point ------------------------------------------------------------------------------------
