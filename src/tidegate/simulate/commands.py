@@ -12,6 +12,7 @@ import typer
 
 from tidegate.config.traces import SHIPPED
 from tidegate.core.errors import ConfigurationError
+from tidegate.sim.profiles import TABLE
 
 LOAD, FLEET, RUNS, BUDGETS, OUTPUT = "Load", "Fleet", "Runs", "Budgets", "Output"
 WRONG = 2
@@ -73,7 +74,10 @@ def simulate(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="What engines are where the file does not say.", rich_help_panel=FLEET),
+        typer.Option(
+            help=f"What engines are where the file does not say: {', '.join(TABLE)}, or a JSON file.",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,
