@@ -68,7 +68,7 @@ class Fleet:
     agenda: Agenda
     network: Network
     nodes: dict[str, Node]
-    on_happening: Callable[[float, tuple[Attempt, Happening]], None]
+    on_happenings: Callable[[float, list[tuple[Attempt, Happening]]], None]
     """A part of an answer, or all of it."""
     on_status: Callable[[float, tuple[Attempt, int]], None]
     """Another answer than the one asked for: its status."""
@@ -136,13 +136,16 @@ class Fleet:
         if now != node.armed_at:
             return
         node.armed_at = inf
-        delay_s, at, attempts = self.network.delay_s, self.agenda.at, node.attempts
+        attempts, told_at, news = node.attempts, -inf, list[tuple[Attempt, Happening]]()
         for happening in node.engine.advance(now):
-            sequence_id = happening.sequence.id
             if happening.kind == FINISHED:
-                at(happening.at + delay_s, self.on_happening, (attempts.pop(sequence_id), happening))
-            elif (attempt := attempts[sequence_id]).streams:
-                at(happening.at + delay_s, self.on_happening, (attempt, happening))
+                attempt = attempts.pop(happening.sequence.id)
+            elif not (attempt := attempts[happening.sequence.id]).streams:
+                continue
+            if happening.at != told_at:  # what a step brings arrives together
+                told_at, news = happening.at, []
+                self.agenda.at(told_at + self.network.delay_s, self.on_happenings, news)
+            news.append((attempt, happening))
         self.arm(node)
 
     def lose(self, now: float, node: Node) -> None:
