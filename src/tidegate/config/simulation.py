@@ -117,13 +117,13 @@ class SimulationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What goes wrong, and when."""
 
 
-def known(name: str) -> Profile:
+def called(name: str) -> Profile:
     """A profile by its name, or by the path of a file that ends in .json."""
-    return read(Path(name)) if name.endswith(".json") else named(name)
+    return read_profile(Path(name)) if name.endswith(".json") else named(name)
 
 
 @lru_cache
-def read(path: Path) -> Profile:
+def read_profile(path: Path) -> Profile:
     """A profile of a JSON file: `curve` (its `type` is linear or table) and `replica`."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Profile)
@@ -136,7 +136,7 @@ def read(path: Path) -> Profile:
 def _own(engine: SimulatedEngine) -> Profile | None:
     """What the engine itself is said to be."""
     if engine.profile_file is not None:
-        return read(engine.profile_file)
+        return read_profile(engine.profile_file)
     return None if engine.profile is None else named(engine.profile)
 
 
@@ -146,7 +146,7 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
     Raises ConfigurationError for settings that do not go together.
     """
     said = next((found for each in reversed(engines) if (found := _own(each)) is not None), None)
-    profile = known(default) if said is None else said
+    profile = called(default) if said is None else said
     curve: Curve = profile.curve
     replica = profile.replica
     disaggregation = profile.disaggregation
