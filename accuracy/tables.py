@@ -24,7 +24,7 @@ PADDED_TO = 8
 def table_of(engine: Engine, model: str, gap_s: float) -> Table:
     """Of one rank, its collectives with tensor-parallel ranks included, those with data-parallel ones not."""
     shape = engine.shape
-    one = table(_measured(engine.gpu, model, engine.tensor_ranks), layers=shape.num_layers, gap_s=gap_s)
+    one = table(shard_measured(engine.gpu, model, engine.tensor_ranks), layers=shape.num_layers, gap_s=gap_s)
     if engine.tensor_ranks == 1:
         return one
     reduces = 2 * shape.num_layers + 1  # after attention and feed-forward, and once for the embedding
@@ -67,7 +67,8 @@ class LockStep:
 
 
 @cache
-def _measured(gpu: str, model: str, tensor_ranks: int) -> Measured:
+def shard_measured(gpu: str, model: str, tensor_ranks: int) -> Measured:
+    """Operators of one of so many shards of a model."""
     return measured(
         read_rows(OPERATORS / "dense.csv.gz"),
         read_rows(OPERATORS / "per_sequence.csv.gz"),
