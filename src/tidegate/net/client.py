@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
@@ -153,7 +153,7 @@ class Client:
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 await self._loop.create_connection(
-                    lambda: connection,
+                    lambda: cast(asyncio.Protocol, connection),
                     self.host,
                     self.port,
                     ssl=self._ssl,

@@ -166,7 +166,6 @@ class Admission:
             charge=charge,
             arrived_at=now,
             max_wait_s=standing.max_wait_s,
-            queue_until=now + standing.max_wait_s,
             ttft_until=now + deadlines.ttft_s,
             total_until=now + total_s,
             prompt_tokens=prompt,

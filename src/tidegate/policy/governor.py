@@ -258,7 +258,7 @@ class Governor:
         if call.produced <= call.output_tokens:
             return
         call.pool.queue.correct(call.flow, call.produced - call.output_tokens)
-        call.output_tokens = call.produced
+        call.output_tokens = float(call.produced)
         weights = self.settings.weights
         call.charge.extend(now, call.prompt_tokens * weights.input + call.produced * weights.output)
         call.hold.replica.grow(call.hold, call.prompt_tokens + call.produced)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
@@ -36,15 +36,16 @@ def cost_of(usage: Usage, weights: TokenWeights) -> float:
     return fresh * weights.input + cached * weights.cached_input + usage.output_tokens * weights.output
 
 
-class Estimate(NamedTuple):
+class Estimate:
     """Credits that a request may cost, from the surest to the most that it can."""
 
-    certain: float
-    """Lower bound: no tokeniser could make it less."""
-    likely: float
-    """What a learned scope reserves."""
-    bound: float
-    """What a hard scope reserves; inf where nothing bounds the output. For hard scopes only."""
+    def __init__(self, certain: float, likely: float, bound: float) -> None:
+        self.certain: Final = certain
+        """Lower bound: no tokeniser could make it less."""
+        self.likely: Final = likely
+        """What a learned scope reserves."""
+        self.bound: Final = bound
+        """What a hard scope reserves; inf where nothing bounds the output. For hard scopes only."""
 
 
 @dataclass(slots=True)
@@ -160,13 +161,14 @@ class Denial(NamedTuple):
     detail: str
 
 
-@dataclass(slots=True)
 class Charge:
     """What one logical request has reserved in each of its scopes; retries and hedges share it."""
 
-    scopes: tuple[Scope, ...]
-    reserved: list[float]
     settled: bool = False
+
+    def __init__(self, scopes: tuple[Scope, ...], reserved: list[float]) -> None:
+        self.scopes = scopes
+        self.reserved = reserved
 
     def extend(self, now: float, credits: float) -> None:
         """The request has already cost `credits`: reserve the difference where less was reserved."""

@@ -1,0 +1,77 @@
+"""How is the package built? As pure Python; with TIDEGATE_COMPILE=1 mypyc makes its hot modules C extensions.
+
+The modules are listed in pyproject.toml. Each stands beside its source, which stays in the wheel for tracebacks
+and for whoever reads it. What is installed behaves the same either way (docs/decisions/0007).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+BUILD = Path("build")
+
+
+def wanted() -> bool:
+    """Whether whoever builds asks for compiled modules."""
+    return os.environ.get("TIDEGATE_COMPILE", "") not in ("", "0")
+
+
+class CompileHook(BuildHookInterface[Any]):
+    """Adds the extensions to a wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """What compiling needs beside a C compiler: mypyc reads the types of all that is imported."""
+        return [*self.config["requires"], *self.metadata.core.dependencies] if wanted() else []
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and put what came of it into the wheel. An editable install stays pure."""
+        if not wanted() or version == "editable":
+            return
+        built = compile_modules(self.config["modules"], Path(self.root))
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+        for path in built.rglob("*.so"):
+            build_data["force_include"][str(path)] = str(path.relative_to(built))
+
+
+def compile_modules(modules: list[str], root: Path) -> Path:
+    """Compile `modules`, written as paths below src; gives the folder that holds the extensions."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+
+    os.chdir(root)
+    target = root / BUILD / "compiled"
+    shutil.rmtree(target, ignore_errors=True)
+    paths = [f"src/{module}" for module in modules]
+    extensions = mypycify(
+        ["--config-file=pyproject.toml", *paths],
+        opt_level="3",
+        debug_level="0",
+        group_name="tidegate",
+        target_dir=str(root / BUILD / "c"),
+    )
+    distribution = Distribution({"name": "tidegate", "ext_modules": extensions})
+    command = distribution.get_command_obj("build_ext")
+    command.build_lib = str(target)
+    command.build_temp = str(root / BUILD / "objects")
+    command.ensure_finalized()
+    command.run()
+    return target
+
+
+if __name__ == "__main__":
+    import tomllib
+
+    project = tomllib.loads(Path("pyproject.toml").read_text())
+    compile_modules(
+        project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"], Path.cwd()
+    )
+    sys.exit(0)
