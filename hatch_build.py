@@ -1,20 +1,23 @@
 """How is the package built? As pure Python; with TIDEGATE_COMPILE=1 mypyc makes its hot modules C extensions.
 
-The modules are listed in pyproject.toml. Each stands beside its source, which stays in the wheel for tracebacks
-and for whoever reads it. What is installed behaves the same either way (docs/decisions/0007).
+The modules are listed in pyproject.toml. Each extension stands beside its source, which tracebacks and readers
+want. What is installed behaves the same either way (docs/decisions/0007).
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
-import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 BUILD = Path("build")
+NO_COMPILER = """TIDEGATE_COMPILE=1 needs a C compiler and Python's headers (on Debian: gcc and python3-dev).
+Install them, or leave it unset: the package is then pure Python, and behaves the same."""
 
 
 def wanted() -> bool:
@@ -44,11 +47,14 @@ class CompileHook(BuildHookInterface[Any]):
 
 def compile_modules(modules: list[str], root: Path) -> Path:
     """Compile `modules`, written as paths below src; gives the folder that holds the extensions."""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
+    if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
+        raise SystemExit(NO_COMPILER)
     from mypyc.build import mypycify
     from setuptools import Distribution
 
     os.chdir(root)
-    target = root / BUILD / "compiled"
+    target = root / BUILD / "extensions"
     shutil.rmtree(target, ignore_errors=True)
     paths = [f"src/{module}" for module in modules]
     extensions = mypycify(
@@ -65,13 +71,3 @@ def compile_modules(modules: list[str], root: Path) -> Path:
     command.ensure_finalized()
     command.run()
     return target
-
-
-if __name__ == "__main__":
-    import tomllib
-
-    project = tomllib.loads(Path("pyproject.toml").read_text())
-    compile_modules(
-        project["tool"]["hatch"]["build"]["targets"]["wheel"]["hooks"]["custom"]["modules"], Path.cwd()
-    )
-    sys.exit(0)

@@ -119,9 +119,7 @@ def _tidegate(name: str, port: int, folder: Path, package: Path | None) -> Itera
     """A gateway with everything on; of the package that is installed there, else of the one in this tree."""
     yaml = folder / f"{port}.yaml"
     digest = digest_of(KEY.encode())
-    yaml.write_text(
-        TIDEGATE_YAML.format(port=port, admin=ADMIN_PORTS[port], mocks=MOCK_PORTS, digest=digest)
-    )
+    yaml.write_text(TIDEGATE_YAML.format(port=port, admin=ADMIN_PORTS[port], mocks=MOCK_PORTS, digest=digest))
     command = [sys.executable, "-m", "tidegate", "serve", "--config", str(yaml)]
     path = {} if package is None else {"PYTHONPATH": str(package.resolve())}
     with _running(command, PROXY_CORE, port, folder / f"{port}.log", path) as process:
