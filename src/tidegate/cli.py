@@ -12,6 +12,9 @@ from tidegate.config.commands import config_app, key_app
 from tidegate.demo.commands import demo_app
 from tidegate.emulator.commands import emulate
 from tidegate.gateway.commands import serve
+from tidegate.gateway.tapes import tape_app
+from tidegate.simulate.commands import simulate
+from tidegate.simulate.traces_command import trace_app
 
 app = typer.Typer(
     name="tidegate",
@@ -22,11 +25,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(serve)
+app.command()(simulate)
 app.command()(bench)
 app.command()(emulate)
 app.add_typer(demo_app, name="demo")
 app.add_typer(config_app, name="config")
 app.add_typer(key_app, name="key")
+app.add_typer(trace_app, name="trace")
+app.add_typer(tape_app, name="tape")
 
 
 @app.callback(invoke_without_command=True)

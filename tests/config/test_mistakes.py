@@ -34,6 +34,10 @@ def tenant(fields: str) -> str:
     return FLEET + f"classes: {{high: {{}}, low: {{}}}}\ntenants: {{t: {{{fields}}}}}"
 
 
+def simulated(fields: str) -> str:
+    return FLEET + f"simulation: {{{fields}}}"
+
+
 def key(fields: str) -> str:
     return tenant(f"keys: {{k: {{{fields}}}}}")
 
@@ -176,6 +180,21 @@ MEANING = [
     (key("sha256: §tg-zzz"), "looks like the key itself, not its digest"),
     (key(f"sha256: §{DIGEST}0"), "has 65 hex digits"),
     (key(f"sha256: {DIGEST}}}, b: {{sha256: §{DIGEST.upper()}"), "is the digest of tenants.t.keys.k"),
+    (simulated("pools: {§x: {}}"), 'names the pool "x", which does not exist'),
+    (simulated("pools: {m: {replicas: {§f: {}}}}"), 'names the replica "f", which does not exist'),
+    (simulated("pools: {m: {profile: §h100}}"), 'names the profile "h100"'),
+    (simulated("pools: {m: {profile: demo, §engine: {max_num_seqs: 9_000}}}"), "or lower max_num_seqs"),
+    (simulated("pools: {m: {engine: {kv: §pages}}}"), 'is not known; did you mean "paged"?'),
+    (simulated("pools: {m: {curve: {a_s: §0}}}"), "simulation.pools.m.curve.a_s: is 0; it must be above 0"),
+    (simulated("tenants: {t: {pool: §x}}"), 'names the pool "x"'),
+    (simulated("tenants: {t: {class: §x}}"), 'names the class "x"'),
+    (tenant("}}\nsimulation: {tenants: {§x: {}"), 'names the tenant "x"'),
+    (simulated("faults: [{fault: crash, replica: §x, at_s: 1}]"), 'names the replica "x"'),
+    (
+        simulated("faults: [{fault: errors, replica: 'e:1', at_s: 1, share: 1, status: §450}]"),
+        "is 450, which blames the client",
+    ),
+    (simulated("faults: [{fault: §fire, replica: 'e:1', at_s: 1}]"), "is not known"),
     (FLEET + "limits: {tokens_per_minute: 1}\n§weights: {input: 0, output: 0}", "limits nothing"),
 ]  # fmt: skip
 

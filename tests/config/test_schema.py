@@ -22,6 +22,7 @@ EXAMPLES = sorted((DOCS / "examples").glob("*.yaml"))
 GUIDE = (DOCS / "guides" / "configuration.md").read_text()
 SETTINGS = [kind for kind in structs() if kind not in (Address, Origin)]
 STEPS = ("ClampStep", "FallbackStep", "ShedStep")
+FAULTS = ("Crash", "Flap", "Slow", "Errors", "Drain", "Leave")
 SECTIONS = {
     "Config": "The file",
     "TlsConfig": "tls",
@@ -46,7 +47,19 @@ SECTIONS = {
     "LimitSettings": "limits",
     "TokenWeights": "weights",
     "MediaConfig": "media",
-} | dict.fromkeys(STEPS, "pools.*.degradation")
+    "SimulationConfig": "simulation",
+    "SimulatedPool": "simulation.pools",
+    "SimulatedReplica": "simulation.pools.*.replicas",
+    "CurveConfig": "simulation.pools.*.curve",
+    "EngineConfig": "simulation.pools.*.engine",
+    "Speculation": "simulation.pools.*.engine.speculation",
+    "SimulatedTenant": "simulation.tenants",
+    "Network": "simulation.network",
+    "ClientSettings": "simulation.clients",
+} | {
+    **dict.fromkeys(STEPS, "pools.*.degradation"),
+    **dict.fromkeys(FAULTS, "simulation.faults"),
+}
 
 
 def plain(path: Path) -> Any:
@@ -151,7 +164,7 @@ def test_the_guide_shows_every_setting_with_its_default(kind: type[msgspec.Struc
     for each in msgspec.structs.fields(kind):
         want = {"required"} if each.required else shown(each.default)
         assert rows.pop(each.encode_name) in want, each.encode_name
-    if kind.__name__ not in STEPS:
+    if kind.__name__ not in (*STEPS, *FAULTS):
         assert not rows, "the guide has settings that do not exist"
 
 

@@ -6,7 +6,7 @@ from itertools import islice, pairwise
 from random import Random
 
 from tidegate.demo.replay import TENANTS, endless, trace
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.traces.rows import TraceRow
 
 
 def test_a_trace_goes_round() -> None:

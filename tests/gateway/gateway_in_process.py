@@ -121,8 +121,10 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(config: Config, *, errors_expected: bool = False) -> AsyncIterator[Running]:
-    """Serve as `config` says, then assert that nothing is left."""
+async def serving(
+    config: Config, *, errors_expected: bool = False, tape: Callable[[bytes], None] | None = None
+) -> AsyncIterator[Running]:
+    """Serve as `config` says, then assert that nothing is left. `tape` is given the lines of a tape."""
     before = _tasks()
     began_at = asyncio.get_running_loop().time()
     log = _Log()
@@ -133,7 +135,7 @@ async def serving(config: Config, *, errors_expected: bool = False) -> AsyncIter
         logger.addHandler(log)
     sweeps = net_client.SWEEP_S, net_server.SWEEP_S
     net_client.SWEEP_S = net_server.SWEEP_S = 0.02  # deadlines of a tenth of a second are kept as such
-    service = Service(config)
+    service = Service(config, tape=tape)
     running = Running(service, log.records)
     _record_endings(service, running.records)
     try:

@@ -393,6 +393,29 @@ def test_close_tells_exchanges_under_way(run: Run) -> None:
 
 
 @both_loops
+def test_a_client_that_is_accepted_when_the_server_closes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection ends with the others, although it had not been taken up yet."""
+    accepted: list[socket.socket] = []
+    accept = socket.socket.accept
+
+    def watched(self: socket.socket) -> tuple[socket.socket, object]:
+        taken, address = accept(self)
+        accepted.append(taken)
+        return taken, address
+
+    async def main() -> None:
+        server = Server(Recorder())
+        await server.listen("127.0.0.1", 0)
+        monkeypatch.setattr(socket.socket, "accept", watched)
+        with socket.create_connection(("127.0.0.1", server.port)):
+            server._accept()
+            await server.close()
+        assert [each.fileno() for each in accepted] == [-1]
+
+    run(main())
+
+
+@both_loops
 def test_running_out_of_descriptors_pauses_accepting(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accepting is tried again after a pause instead of in a spin, and nobody is lost."""
     failures = 3

@@ -137,6 +137,12 @@ def settings_of(weather: Weather) -> GovernorSettings:
     )
 
 
+def _conversation(request_id: int) -> tuple[int, ...]:
+    """Blocks of one of five conversations, each longer than the last time; every sixth request has none."""
+    which, length = request_id % 6, request_id // 6 % 8
+    return tuple(which * 1_000 + number for number in range(length)) if which else ()
+
+
 @dataclass(slots=True)
 class Fleet:
     """One run."""
@@ -210,6 +216,8 @@ class Fleet:
             body_bytes=2_000,
             affinity=rng.choice((None, rng.randrange(8) << 40)),
             timeout_s=rng.choice((None, None, None, 1.5, 5.0)),
+            prefix=_conversation(request_id),
+            prefix_block_tokens=16.0 * (request_id % 3),
         )
 
     def _plan_troubles(self) -> None:
@@ -359,6 +367,9 @@ class Fleet:
         assert not ledger.outcomes, "every ending leaves its record at once"
         assert governor.live == len(ledger.open)
         for name, pool in governor.pools.items():
+            if pool.prefixes is not None:
+                pool.prefixes.check()
+                ledger.count["prefix known"] += len(pool.prefixes) > 0
             bounds = self.settings.pools[name].queue
             assert pool.queue.requests <= bounds.max_requests
             assert pool.queue.tokens <= bounds.max_tokens or pool.queue.requests == 1

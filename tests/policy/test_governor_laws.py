@@ -35,7 +35,7 @@ WEATHERS = st.builds(
 FIXED = [
     Weather(
         seed=seed,
-        routing=list(RoutingPolicy)[seed % 6],
+        routing=list(RoutingPolicy)[seed % len(RoutingPolicy)],
         patience_s=(0.5, 4.0, 10.0)[seed % 3],
         faults=(0.2, 0.5)[seed % 2],
         slow_start_s=2.0 if seed % 5 == 0 else 0.0,
@@ -46,7 +46,7 @@ FIXED = [
 
 REACHED = [
     *("queueing", "dispatch after waiting", "retry", "retry after waiting", "abort", "stale"),
-    *("open", "half open", "found down", "back up", "clamp", "fallback"),
+    *("open", "half open", "found down", "back up", "clamp", "fallback", "prefix known"),
     *(f"failed:{kind.value}" for kind in FailureKind),
     *(f"cancelled:{where}" for where in ("queued", "running", "retrying", "streaming")),
     *(f"truncate:{reason}" for reason in ("TOTAL_TIMEOUT", "SHUTTING_DOWN")),

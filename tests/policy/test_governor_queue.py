@@ -51,6 +51,16 @@ def test_a_full_queue_refuses_at_no_cost() -> None:
         assert (reject.quota.remaining_requests, reject.quota.remaining_tokens) == (1, 960)
 
 
+def test_a_queue_without_places_refuses_all_that_cannot_be_sent_at_once() -> None:
+    """A bound of 0 requests lets nobody wait, and holds up nobody for whom there is room."""
+    governor = govern(pool={"queue": QueueSettings(max_requests=0)})
+
+    assert of(arrive(governor, 0.0, 1), Dispatch)
+    assert only(arrive(governor, 1.0, 2), Reject).reason is Reason.QUEUE_FULL
+    tell(governor, 2.0, Finished(1, 1, usage=used(10, 10)))
+    assert of(arrive(governor, 3.0, 3), Dispatch)
+
+
 def test_refused_ones_are_told_different_times() -> None:
     """Each refusal books its place in the drain: those refused together do not come back together."""
     governor = govern(pool={"queue": QueueSettings(max_requests=4), "deadlines": LENIENT}, classes=PATIENT)

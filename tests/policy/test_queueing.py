@@ -243,7 +243,7 @@ BOUNDS = QueueSettings(max_requests=4, max_tokens=100, max_bytes=1_000)
         (26, 250, 3, False),
         (25, 251, 3, False),
         (0, 0, 4, False),
-        (10**9, 10**9, 0, True),  # an empty queue takes any one
+        (10**9, 10**9, 0, True),  # an empty queue takes one of any size
     ],
 )
 def test_bounds(cost: float, body_bytes: int, waiting_already: int, fits: bool) -> None:
@@ -417,6 +417,46 @@ def test_ten_thousand_tenants_cost_what_ten_do() -> None:
 
     assert len(served) > 9_000  # every turn goes to whoever has had least
     assert len(waiting.lanes[0].backlog) <= 4 * 10_000 + 64
+
+
+def test_whoever_left_and_came_back_is_behind_who_stayed() -> None:
+    """At the same virtual start the older request goes first, whatever place its tenant had before."""
+    waiting = queue()
+    left = waiting.push(None, waiting.flow(0, "a", 1.0), 10, 0, inf)
+    waiting.push(None, waiting.flow(0, "b", 1.0), 10, 0, inf)
+    waiting.remove(left)
+    waiting.push(None, waiting.flow(0, "a", 1.0), 10, 0, inf)
+
+    assert [take(waiting).flow.tenant for _ in range(2)] == ["b", "a"]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["push", "take", "remove"]), st.integers(0, 1)),
+        min_size=4,
+        max_size=20,
+    )
+)
+def test_looking_changes_nothing(steps: list[tuple[str, int]]) -> None:
+    """A queue that is looked at after each step serves whom one serves that is not."""
+    looked, unseen = queue(), queue()
+    here: dict[bool, list[Waiting]] = {True: [], False: []}
+    taken: dict[bool, list[int]] = {True: [], False: []}
+    for what, tenant in steps:
+        for seen, waiting in ((True, looked), (False, unseen)):
+            flow = waiting.flow(0, f"t{tenant}", 1.0)
+            if what == "push":
+                here[seen].append(waiting.push(None, flow, 10, 0, inf))
+            elif what == "remove" and here[seen]:
+                waiting.remove(here[seen].pop(tenant % len(here[seen])))
+            elif what == "take" and (entry := waiting.head()) is not None:
+                waiting.take(entry)
+                waiting.correct(entry.flow, -entry.cost)  # all are at the same virtual start: ties decide
+                here[seen].remove(entry)
+                taken[seen].append(entry.seq)
+        looked.check()
+        looked.head()
+    assert taken[True] == taken[False]
 
 
 @given(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice, pairwise
+from itertools import islice, pairwise, takewhile
 from math import inf, nan, sqrt
 from random import Random
 from statistics import mean, pstdev
@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Constant, Poisson, Replay
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.arrivals import Constant, Poisson, Renewal, Replay
+from tidegate.workload.gaps import Even, Gamma, Gaps, Memoryless, Weibull
+from tidegate.workload.rates import Diurnal, Piecewise
+from tidegate.workload.traces.rows import TraceRow
 
 SEEDS = st.integers(0, 2**32)
 RATES = st.floats(0.01, 10_000)
@@ -73,3 +75,39 @@ def test_a_rate_that_cannot_be(kind: type[Poisson] | type[Constant], rate_per_s:
     """A rate is above 0 and finite."""
     with pytest.raises(ConfigurationError, match="above 0 requests per second"):
         kind(rate_per_s)
+
+
+def test_bursts_keep_their_rate_and_their_shape_as_the_rate_changes() -> None:
+    """Over 300 runs each stretch has its share; measured in expected arrivals, gaps have their CV."""
+    rate = Piecewise(((0, 2), (100, 10), (200, 0), (300, 4)))
+    runs, stretches, gaps = 300, [0, 0, 0, 0], []
+    for seed in range(runs):
+        instants = list(takewhile(lambda at_s: at_s < 400, Renewal(rate, Gamma(3.0)).instants(Random(seed))))
+        for at_s in instants:
+            stretches[int(at_s // 100)] += 1
+        if seed >= 40:
+            continue
+        gaps += [rate.expected(later) - rate.expected(earlier) for earlier, later in pairwise(instants)]
+
+    # The variance of a count is about CV^2 times its mean.
+    for found, expected in zip(stretches, (200, 1000, 0, 400), strict=True):
+        assert found / runs == pytest.approx(expected, abs=5 * 3.0 * sqrt(expected / runs))
+    assert pstdev(gaps) / mean(gaps) == pytest.approx(3.0, rel=0.1)
+
+
+def test_arrivals_end_with_their_rate() -> None:
+    """Where the rate falls to 0 for good there is a last arrival."""
+    instants = list(Renewal(Piecewise(((0, 5), (10, 0))), Weibull(2.0)).instants(Random(3)))
+
+    assert instants
+    assert max(instants) < 10
+
+
+@given(SEEDS, st.sampled_from([Even(), Memoryless(), Gamma(4.0), Weibull(0.5)]), RATES)
+def test_renewals_ascend_and_repeat(seed: int, gaps: Gaps, rate_per_s: float) -> None:
+    """The same dice give the same instants, in order, under a rate that comes and goes."""
+    arrivals = Renewal(Diurnal(rate_per_s, 1.0, 50.0, 100.0), gaps)
+
+    first, second = (list(islice(arrivals.instants(Random(seed)), 50)) for _ in range(2))
+
+    assert first == second == sorted(first)

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.arrivals import Constant, Poisson, Replay
-from tidegate.workload.requests import Lengths, TenantShare, plan_requests, same_lengths, trace_lengths
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
+from tidegate.workload.requests import TenantShare, plan_requests
+from tidegate.workload.traces.rows import TraceRow
 
 SEEDS = st.integers(0, 2**32)
 ROWS = st.lists(

@@ -24,7 +24,7 @@ from tidegate.bench.options import budgets_of, check_writable, plan_of, seconds_
 from tidegate.bench.prompts import BYTES_PER_TOKEN
 from tidegate.bench.report import as_json, as_table, report_of
 from tidegate.bench.target import Target, first_model
-from tidegate.bench.traces import SHIPPED
+from tidegate.config.traces import SHIPPED
 from tidegate.core.errors import ConfigurationError
 from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.workload.requests import PlannedRequest

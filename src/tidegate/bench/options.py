@@ -7,20 +7,15 @@ from math import inf
 from pathlib import Path
 from random import Random
 
-from tidegate.bench.traces import load_trace
+from tidegate.config.traces import load_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import parse_duration
 from tidegate.workload.arrivals import Arrivals, Constant, Poisson, Replay
-from tidegate.workload.requests import (
-    Lengths,
-    PlannedRequest,
-    TenantShare,
-    plan_requests,
-    same_lengths,
-    trace_lengths,
-)
-from tidegate.workload.traces import TraceRow, sped_up, windowed
+from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
+from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
+from tidegate.workload.scaling import sped_up, windowed
+from tidegate.workload.traces.rows import TraceRow
 
 DEFAULT_RATE_PER_S, DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 

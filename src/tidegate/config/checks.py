@@ -13,7 +13,7 @@ from itertools import chain
 from tidegate.config.addresses import Origin
 from tidegate.config.credentials import credential_problem
 from tidegate.config.model import Config
-from tidegate.config.problems import Problem, Where, did_you_mean, dotted, quoted
+from tidegate.config.problems import Problem, Where, did_you_mean, dotted, quoted, unknown
 from tidegate.config.schema import (
     AdminConfig,
     PoolConfig,
@@ -22,6 +22,7 @@ from tidegate.config.schema import (
     TlsConfig,
     UpstreamConfig,
 )
+from tidegate.config.simulation_checks import simulation_problems
 from tidegate.core.errors import ConfigurationError
 from tidegate.net.tls import client_context, server_context
 from tidegate.policy.settings import FallbackStep, LimitSettings
@@ -46,26 +47,34 @@ _ROUTE = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _HOST_NAME = re.compile(r"[A-Za-z0-9.\[\]:_-]{1,253}")
 
 
-def problems_of(config: Config, environ: Mapping[str, str], known: Collection[Where] = ()) -> list[Problem]:
-    """Everything that cannot be. `known` holds names that are declared but could not be read."""
+def problems_of(
+    config: Config, environ: Mapping[str, str] | None, known: Collection[Where] = ()
+) -> list[Problem]:
+    """Everything that cannot be. `known` holds names that are declared but could not be read.
+
+    Files and variables that only the serving machine has are not looked for where `environ` is None.
+    """
     pools = _names(config.pools, known, "pools")
     classes = _names(config.classes, known, "classes")
     return [
         *_listeners(config),
-        *_tls(config.tls),
-        *_upstream(config.upstream),
+        *([] if environ is None else _of_machine(config, environ)),
         *_classes(config),
         *_fleet(config),
         *chain.from_iterable(_pool(name, pool, pools, classes) for name, pool in config.pools.items()),
-        *chain.from_iterable(
-            _credential(name, index, replica, environ)
-            for name, pool in config.pools.items()
-            for index, replica in enumerate(pool.replicas)
-        ),
         *chain.from_iterable(_tenant(name, each, pools, classes) for name, each in config.tenants.items()),
         *_digests(config),
         *_metering(config),
+        *simulation_problems(config, pools, classes),
     ]
+
+
+def _of_machine(config: Config, environ: Mapping[str, str]) -> Iterator[Problem]:
+    yield from _tls(config.tls)
+    yield from _upstream(config.upstream)
+    for name, pool in config.pools.items():
+        for index, replica in enumerate(pool.replicas):
+            yield from _credential(name, index, replica, environ)
 
 
 def _names(given: Iterable[str], known: Collection[Where], kind: str) -> list[str]:
@@ -153,7 +162,7 @@ def _classes(config: Config) -> Iterator[Problem]:
                 "raise the one or lower the others",
             )
     if config.default_class is not None:
-        yield from _known(("default_class",), config.default_class, config.classes, "class")
+        yield from unknown(("default_class",), config.default_class, config.classes, "class")
 
 
 # -- pools ----------------------------------------------------------------------------------------
@@ -263,13 +272,13 @@ def _ladder(
                 f"is {step.below:g}, over above ({step.above:g}); lower it, or the step flaps",
             )
         for place, each in enumerate(step.classes or ()):
-            yield from _known((*here, "classes", place), each, classes, "class")
+            yield from unknown((*here, "classes", place), each, classes, "class")
         if isinstance(step, FallbackStep):
             others = [other for other in pools if other != name]
             if step.pool == name:
                 yield Problem((*here, "pool"), f"is the pool itself; {did_you_mean('', others)}")
             else:
-                yield from _known((*here, "pool"), step.pool, others, "pool")
+                yield from unknown((*here, "pool"), step.pool, others, "pool")
 
 
 def _credential(
@@ -288,9 +297,9 @@ def _tenant(name: str, tenant: TenantConfig, pools: list[str], classes: list[str
     where = ("tenants", name)
     yield from _name(where, name)
     if tenant.class_ is not None:
-        yield from _known((*where, "class"), tenant.class_, classes, "class")
+        yield from unknown((*where, "class"), tenant.class_, classes, "class")
     for index, each in enumerate(tenant.classes or ()):
-        yield from _known((*where, "classes", index), each, classes, "class")
+        yield from unknown((*where, "classes", index), each, classes, "class")
     yield from _pools((*where, "pools"), tenant.pools, pools)
     own = pools if tenant.pools is None else [each for each in tenant.pools if each in pools]
     for pool in tenant.pool_limits:
@@ -311,14 +320,14 @@ def _pools(where: Where, given: tuple[str, ...] | None, pools: list[str]) -> Ite
     if given == ():
         yield Problem(where, "is empty, so nothing may be used; name a pool, or write null for all")
     for index, pool in enumerate(given or ()):
-        yield from _known((*where, index), pool, pools, "pool")
+        yield from unknown((*where, index), pool, pools, "pool")
 
 
 def _pool_of_tenant(where: Where, pool: str, own: list[str], pools: list[str]) -> Iterator[Problem]:
     if pool in pools and pool not in own:
         yield Problem(where, f"is {quoted(pool)}, which is not among the tenant's pools; add it there")
     else:
-        yield from _known(where, pool, pools, "pool")
+        yield from unknown(where, pool, pools, "pool")
 
 
 def _digests(config: Config) -> Iterator[Problem]:
@@ -368,14 +377,6 @@ def limits_of(config: Config) -> Iterator[tuple[Where, LimitSettings]]:
 
 
 # -- names ----------------------------------------------------------------------------------------
-
-
-def _known(where: Where, name: str, known: Iterable[str], kind: str) -> Iterator[Problem]:
-    names = list(known)
-    if name not in names:
-        yield Problem(
-            where, f"names the {kind} {quoted(name)}, which does not exist; {did_you_mean(name, names)}"
-        )
 
 
 def _name(where: Where, name: str) -> Iterator[Problem]:

@@ -20,6 +20,7 @@ from msgspec import inspect
 from tidegate.config.addresses import Address, Origin
 from tidegate.config.problems import Mark, Problem, Where, did_you_mean, quoted
 from tidegate.config.ranges import range_of
+from tidegate.core.errors import ConfigurationError
 
 MAX_REPEATED = 10_000
 """Values reached once more through aliases; bounds what a few lines of YAML can unfold to."""
@@ -136,7 +137,17 @@ class Decoder:
         for each in missing:
             if each.encode_name not in items:
                 self._wrong(where, node, f"lacks {each.encode_name}; it needs {expected(each.type)}")
-        return INVALID if missing else kind.cls(**values)
+        return INVALID if missing else self._made(kind.cls, values, node, where)
+
+    def _made(self, kind: type, values: dict[str, Any], node: yaml.Node, where: Where) -> Any:
+        """Some structs judge themselves; what a range has said of a value is not said again."""
+        try:
+            return kind(**values)
+        except ConfigurationError as error:
+            if not any(problem.where[: len(where)] == where for problem in self.problems):
+                self.problems += [Problem(where, text, mark_of(node)) for text in error.problems]
+            self.unread.append(where)
+            return INVALID
 
     def _dict(self, node: yaml.Node, kind: inspect.DictType, where: Where) -> Any:
         items = self._items(node, where)
@@ -200,6 +211,11 @@ class Decoder:
                 if node.value in names:
                     return cls(node.value)
                 return self._wrong(where, node, f"is not known; {did_you_mean(node.value, names)}")
+            case inspect.LiteralType(values=words):
+                known = [str(each) for each in words]
+                if node.value in known:
+                    return node.value
+                return self._wrong(where, node, f"is not known; {did_you_mean(node.value, known)}")
             case inspect.DateType():
                 return self._leaf(node, _date, where)
             case inspect.StructType(cls=cls) | inspect.CustomType(cls=cls):
@@ -292,6 +308,8 @@ def expected(kind: inspect.Type) -> str:
             return "a mapping of keys to values"
         case inspect.EnumType(cls=cls):
             return "one of " + ", ".join(str(each.value) for each in cls)
+        case inspect.LiteralType(values=words):
+            return "one of " + ", ".join(str(each) for each in words)
         case inspect.StructType(cls=cls) if cls not in _LEAVES:
             return "a mapping of keys to values"
     return "text"

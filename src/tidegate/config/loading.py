@@ -16,6 +16,7 @@ from tidegate.config.addresses import Address, Origin
 from tidegate.config.checks import problems_of
 from tidegate.config.decoding import INVALID, Decoder, of_type
 from tidegate.config.model import Config
+from tidegate.config.overrides import replace
 from tidegate.config.problems import Mark, Problem, Where, report
 from tidegate.config.schema import PoolConfig, ReplicaConfig
 from tidegate.core.errors import ConfigurationError
@@ -28,21 +29,38 @@ DISCOVERED = "default"
 
 def load(path: Path, environ: Mapping[str, str] = os.environ) -> Config:
     """Read and check a file; relative paths in it start at its folder."""
+    return parse(read(path), str(path), base=path.parent, environ=environ)
+
+
+def read(path: Path) -> str:
+    """The text of a file. Raises ConfigurationError if it cannot be read, or is no text."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from None
     try:
-        text = raw.decode("utf-8-sig")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ConfigurationError([f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8"]) from None
-    return parse(text, str(path), base=path.parent, environ=environ)
 
 
-def parse(text: str, source: str, *, base: Path = Path(), environ: Mapping[str, str] = os.environ) -> Config:
-    """Read and check YAML text; `source` names it in problems."""
+def parse(
+    text: str,
+    source: str,
+    *,
+    base: Path = Path(),
+    environ: Mapping[str, str] | None = os.environ,
+    values: Mapping[str, str] | None = None,
+) -> Config:
+    """Read and check YAML text; `source` names it in problems.
+
+    `environ` None: it will not be served here, and what only its machine has (credentials, certificates) is
+    not looked for. `values` stand instead of what the text says (`overrides`).
+    """
     node = _compose(text, source)
+    if values:
+        replace(node, values)
     decoder = Decoder(base=base)
     config = decoder.decode(node, of_type(Config), ())
     problems = decoder.problems

@@ -6,6 +6,7 @@ which pool serves a model name, what the governor is told.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TypeVar
@@ -63,6 +64,17 @@ class Config(File, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def replicas(self) -> Iterator[tuple[str, ReplicaConfig]]:
         """Every replica with the name of its pool."""
         return ((name, replica) for name, pool in self.pools.items() for replica in pool.replicas)
+
+    def replica_ids(self) -> dict[str, tuple[str, ReplicaConfig]]:
+        """Every replica, with its pool's name, by an id that is unique in the fleet.
+
+        The id is the replica's name where no other pool has one of that name, else pool/name.
+        """
+        times = Counter(replica.name for _, replica in self.replicas())
+        return {
+            replica.name if times[replica.name] == 1 else f"{pool}/{replica.name}": (pool, replica)
+            for pool, replica in self.replicas()
+        }
 
     def models(self) -> dict[str, str]:
         """Pool by the names that clients may send: its own and its aliases."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 
 import msgspec
@@ -70,6 +70,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     if close:
         return f"did you mean {quoted(close[0])}?"
     return f"known are {', '.join(map(quoted, names))}" if names else "there is none"
+
+
+def unknown(where: Where, name: str, known: Iterable[str], kind: str) -> Iterator[Problem]:
+    """A problem if nothing of that kind has the name."""
+    names = list(known)
+    if name not in names:
+        yield Problem(
+            where, f"names the {kind} {quoted(name)}, which does not exist; {did_you_mean(name, names)}"
+        )
 
 
 def quoted(text: str) -> str:

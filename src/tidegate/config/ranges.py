@@ -12,6 +12,13 @@ from typing import NamedTuple
 import msgspec
 
 from tidegate.config import schema
+from tidegate.config.simulation import (
+    CurveConfig,
+    EngineConfig,
+    SimulatedReplica,
+    SimulatedTenant,
+    SimulationConfig,
+)
 from tidegate.core.records import Budgets
 from tidegate.net.limits import ClientLimits, ServerLimits
 from tidegate.policy.prediction import BYTES_PER_TOKEN_MAX
@@ -33,6 +40,10 @@ from tidegate.policy.settings import (
     TenantSettings,
     TokenWeights,
 )
+from tidegate.sim.clients import ClientSettings
+from tidegate.sim.faults import Crash, Drain, Errors, Flap, Leave, Slow
+from tidegate.sim.network import Network
+from tidegate.sim.settings import Speculation
 
 
 class Range(NamedTuple):
@@ -104,7 +115,15 @@ RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
         "max_tokens": Range(0, 1e12),
         "max_bytes": Range(0, 2**40),
     },
-    RoutingSettings: {"load_factor": Range(1, 100), "virtual_nodes": Range(1, 10_000)},
+    RoutingSettings: {
+        "load_factor": Range(1, 100),
+        "virtual_nodes": Range(1, 10_000),
+        "match_ratio": RATIO,
+        "leave_ratio": Range(1, 1_000),
+        "leave_tokens": Range(0, 1e12),
+        "explore_share": RATIO,
+        "index_blocks": Range(1, 10_000_000),
+    },
     GateSettings: {"max_concurrency": COUNT, "kv_tokens": TOKENS, "max_prefill_tokens": TOKENS},
     HealthSettings: {
         "interval_s": Range(0.05, YEAR_S),
@@ -144,6 +163,34 @@ RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
         "burst_s": SECONDS,
         "max_in_flight": COUNT,
     },
+    SimulationConfig: {"bytes_per_token": Range(0.5, BYTES_PER_TOKEN_MAX)},
+    SimulatedTenant: {"share": WEIGHT},
+    SimulatedReplica: {"asked_at_s": SECONDS_OR_NONE, "provision_s": SECONDS_OR_NONE},
+    EngineConfig: {
+        "max_num_seqs": COUNT,
+        "max_batched_tokens": TOKENS,
+        "kv_tokens": TOKENS,
+        "context_tokens": TOKENS,
+        "block_tokens": Range(1, 2**20),
+        "long_prefill_tokens": Range(0, 1e12),
+        "speed": WEIGHT,
+    },
+    Speculation: {"draft_tokens": Range(1, 1_000), "acceptance_ratio": RATIO},
+    CurveConfig: {
+        "a_s": SECONDS,
+        "b_s_per_sequence": SECONDS_OR_NONE,
+        "c_s_per_context_token": SECONDS_OR_NONE,
+        "d_s_per_prefill_token": SECONDS_OR_NONE,
+        "e_s_per_prefill_token_squared": SECONDS_OR_NONE,
+    },
+    Network: {"delay_s": SECONDS_OR_NONE, "scrape_delay_s": SECONDS_OR_NONE},
+    ClientSettings: {"max_retries": Range(0, 100), "patience_s": SECONDS, "hang_up_after_s": SECONDS},
+    Crash: {"at_s": SECONDS_OR_NONE, "restart_after_s": SECONDS},
+    Flap: {"at_s": SECONDS_OR_NONE, "down_s": SECONDS, "up_s": SECONDS, "times": Range(1, 100_000)},
+    Slow: {"at_s": SECONDS_OR_NONE, "factor": WEIGHT, "for_s": SECONDS},
+    Errors: {"at_s": SECONDS_OR_NONE, "share": RATIO, "status": Range(429, 599), "for_s": SECONDS},
+    Drain: {"at_s": SECONDS_OR_NONE, "for_s": SECONDS},
+    Leave: {"at_s": SECONDS_OR_NONE, "grace_s": SECONDS},
     TokenWeights: {"input": CREDITS, "cached_input": CREDITS, "output": CREDITS},
 }
 

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from tidegate.config.addresses import Address, Origin
+from tidegate.config.simulation import SimulationConfig
 from tidegate.core.records import Budgets
 from tidegate.net.limits import ClientLimits, ServerLimits
 from tidegate.policy.settings import ClassSettings, GateSettings, LimitSettings, PoolSettings, TokenWeights
@@ -193,3 +194,5 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Over everything."""
     weights: TokenWeights = TokenWeights()
     media: MediaConfig = MediaConfig()
+    simulation: SimulationConfig = SimulationConfig()
+    """What `tidegate simulate` takes the fleet and its users to be; `serve` ignores it."""

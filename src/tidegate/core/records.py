@@ -14,7 +14,7 @@ import msgspec
 from tidegate.core.reasons import Reason
 
 
-class RequestRecord(msgspec.Struct, frozen=True, kw_only=True):
+class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request, ended. Instants are seconds of the driver's monotonic clock; None: never reached."""
 
     request_id: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One logical request, from its arrival to its single outcome, however many attempts that takes."""
 
     request_id: int
@@ -37,11 +37,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int = 0
     affinity: int | None = None
     """64-bit hash of session, user or prefix, for consistent hashing; None when there is none."""
+    prefix: tuple[int, ...] = ()
+    """64-bit hashes of the prompt's full blocks from its first on, each of all text so far, for routing by
+    prefix. Empty where no pool routes so."""
+    prefix_block_tokens: float = 0.0
+    """Tokens that a block of `prefix` stands for, about; 0: unknown."""
     timeout_s: float | None = None
     """End-to-end deadline that the client asked for, from arrival."""
 
 
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What an engine says it processed: totals, never increments."""
 
     prompt_tokens: int

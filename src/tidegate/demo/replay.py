@@ -8,10 +8,12 @@ from random import Random
 
 import msgspec
 
-from tidegate.bench.traces import load_trace
+from tidegate.config.traces import load_trace
 from tidegate.workload.arrivals import Replay
-from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests, trace_lengths
-from tidegate.workload.traces import TraceRow, sped_up, windowed
+from tidegate.workload.lengths import trace_lengths
+from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
+from tidegate.workload.scaling import sped_up, windowed
+from tidegate.workload.traces.rows import TraceRow
 
 TRACE = "azure-conv"
 TIME_SCALE = 2.5

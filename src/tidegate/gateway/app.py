@@ -28,6 +28,7 @@ from tidegate.gateway.bodies import Body, Problem, open_body
 from tidegate.gateway.driver import Driver
 from tidegate.gateway.flight import Flight
 from tidegate.gateway.logs import Lines
+from tidegate.gateway.prefixes import BLOCK_BYTES, Prefixes, pools_by_prefix
 from tidegate.gateway.probes import Prober
 from tidegate.gateway.prompts import MediaEstimate
 from tidegate.gateway.upstream import Upstream
@@ -68,6 +69,8 @@ class Gateway:
             for name, pool in config.pools.items()
             if pool.routing.policy is RoutingPolicy.CONSISTENT_HASH
         }
+        self._prefixed = pools_by_prefix(config)
+        self._prefixes = Prefixes(urandom(16))
         self._extras = {path: name for name, pool in config.pools.items() for path in pool.extras}
         self._media = MediaEstimate(
             image_tokens=config.media.tokens_per_image, audio_tokens=config.media.tokens_per_audio
@@ -165,6 +168,12 @@ class Gateway:
             affinity=self._affinity(exchange, body) if pool in self._hashing else None,
             timeout_s=timeout_s,
         )
+        if pool in self._prefixed:
+            request = msgspec.structs.replace(
+                request,
+                prefix=self._prefixes.of(caller.tenant, body.fields),
+                prefix_block_tokens=BLOCK_BYTES / self.bytes_per_token(pool),
+            )
         self._fly(exchange, request, body, request_id)
 
     def _govern_extra(self, exchange: Exchange, caller: Caller) -> None:

@@ -10,7 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.core.errors import UpstreamError
-from tidegate.core.messages import Dispatch, Failed, FailureKind, Finished, FirstToken, Progressed
+from tidegate.core.messages import (
+    FIRST_PROGRESS_TOKENS,
+    Dispatch,
+    Failed,
+    FailureKind,
+    Finished,
+    FirstToken,
+    Progressed,
+)
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
 from tidegate.core.text import printable
@@ -31,7 +39,6 @@ HOLD_BYTES = 256 * 1024
 """A whole answer is held up to here, so that one that breaks can still be replaced or refused."""
 ERROR_BYTES = 16 * 1024
 """As much of an engine's error answer is read, for the message that the client gets."""
-FIRST_PROGRESS_TOKENS = 32
 PROGRESS_READS = 8
 """Progress is coarse anyway: it is looked for at every so many reads."""
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 import signal
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from errno import EADDRINUSE
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +18,7 @@ import uvloop
 from tidegate.config import Address, Config, for_url, load, lock
 from tidegate.core.errors import ConfigurationError
 from tidegate.gateway.service import Service
+from tidegate.gateway.tapes import TapeFile
 
 log = logging.getLogger("tidegate")
 
@@ -41,6 +42,13 @@ def serve(
         str | None, typer.Option(help="host:port for operators, instead of the file's.", show_default=False)
     ] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    tape: Annotated[
+        Path | None,
+        typer.Option(
+            help="New file for a record of every decision, without prompts; `tape check` replays it.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Stand between OpenAI clients and inference engines, and govern what passes."""
     if bool(urls) == (config is not None):
@@ -52,7 +60,8 @@ def serve(
             settings = _listening(settings, listen, admin)
             if config is not None:
                 held.enter_context(lock(config))
-            ended = uvloop.run(_serve(settings))
+            recorded = held.enter_context(closing(TapeFile(tape))) if tape else None
+            ended = uvloop.run(_serve(settings, recorded))
         except ConfigurationError as error:
             for problem in error.problems:
                 typer.echo(problem, err=True)
@@ -92,11 +101,11 @@ def _address(option: str, text: str) -> Address:
         raise ConfigurationError([f"{option} {text}: {error}"]) from None
 
 
-async def _serve(settings: Config) -> int:
+async def _serve(settings: Config, tape: TapeFile | None) -> int:
     """Serve until SIGINT or SIGTERM; a second signal ends at once."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    service = Service(settings)
+    service = Service(settings, tape=tape.write if tape else None)
     try:
         await service.start()
     except OSError as error:

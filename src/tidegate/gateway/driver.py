@@ -26,7 +26,7 @@ from tidegate.core.messages import (
     Truncate,
 )
 from tidegate.core.records import RequestRecord
-from tidegate.policy.governor import Governor
+from tidegate.policy.tape import Policy
 
 
 class Flight(Protocol):
@@ -50,7 +50,7 @@ class Driver:
 
     def __init__(
         self,
-        governor: Governor,
+        governor: Policy,
         on_probe: Callable[[str], None],
         on_record: Callable[[RequestRecord], None],
     ) -> None:

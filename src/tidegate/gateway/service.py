@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any
@@ -29,6 +30,7 @@ from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.net.server import Server
 from tidegate.net.tls import server_context
 from tidegate.policy.governor import Governor
+from tidegate.policy.tape import Recorder
 
 log = logging.getLogger("tidegate")
 
@@ -64,11 +66,16 @@ class AdminServer(uvicorn.Server):
 class Service:
     """A running gateway. Made inside a running event loop."""
 
-    def __init__(self, config: Config, rng: Random | None = None) -> None:
+    def __init__(
+        self, config: Config, rng: Random | None = None, tape: Callable[[bytes], None] | None = None
+    ) -> None:
+        """`tape` is given each line of a tape of all that is decided."""
         self.config = config
-        self.governor = Governor(config.governor_settings(), rng or Random())
+        seed = (rng or Random()).getrandbits(64)
+        self.governor = Governor(config.governor_settings(), Random(seed))
         self.upstreams = upstreams(config)
-        self.driver = Driver(self.governor, self._probe, self._record)
+        policy = Recorder(self.governor, seed, tape) if tape else self.governor
+        self.driver = Driver(policy, self._probe, self._record)
         self.metrics = Metrics(
             self.governor, self.driver.now, {name: each.budgets for name, each in config.classes.items()}
         )

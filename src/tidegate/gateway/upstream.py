@@ -87,17 +87,11 @@ class Upstream:
 
 
 def upstreams(config: Config) -> dict[str, Upstream]:
-    """Every replica of the configuration by an id that is unique in the fleet.
-
-    The id is the replica's name where no other pool has one of that name, else pool/name.
-    """
-    everyone = [(pool_name, replica) for pool_name, replica in config.replicas()]
-    names = [replica.name for _, replica in everyone]
-    found: dict[str, Upstream] = {}
-    for pool_name, replica in everyone:
-        replica_id = replica.name if names.count(replica.name) == 1 else f"{pool_name}/{replica.name}"
-        found[replica_id] = Upstream(replica_id, pool_name, config.pools[pool_name], replica, config)
-    return found
+    """Every replica of the configuration by its id."""
+    return {
+        replica_id: Upstream(replica_id, pool_name, config.pools[pool_name], replica, config)
+        for replica_id, (pool_name, replica) in config.replica_ids().items()
+    }
 
 
 def _client_context(config: Config) -> SSLContext:

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import socket
 from collections.abc import Callable
+from functools import partial
 from ssl import SSLContext
 from typing import Protocol, cast
 
@@ -117,7 +118,7 @@ class Server:
                 continue  # that one client is gone already
             task = self._loop.create_task(self._take(accepted, address))
             self._opening.add(task)
-            task.add_done_callback(self._opened)
+            task.add_done_callback(partial(self._opened, accepted))
 
     def _accept_again(self) -> None:
         if self._socket is not None:
@@ -140,9 +141,11 @@ class Server:
             connection.disown()
             raise
 
-    def _opened(self, task: asyncio.Task[None]) -> None:
+    def _opened(self, accepted: socket.socket, task: asyncio.Task[None]) -> None:
         self._opening.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            accepted.close()  # perhaps before anything of the task had run
+        elif (error := task.exception()) is not None:
             self.report(error, "a connection could not be taken")
         self._all_left.set()
 

@@ -77,8 +77,7 @@ class Dispatcher:
                 self._dispatch(call, member, now, out)
 
     def _choose(self, call: Call, now: float) -> Member | None:
-        affinity = call.request.affinity
-        return call.pool.choose(now, self.rng, call.kv_tokens, call.prompt_tokens, affinity, call.tried)
+        return call.pool.choose(now, self.rng, call.kv_tokens, call.prompt_tokens, call.request, call.tried)
 
     def _dispatch(self, call: Call, member: Member, now: float, out: list[Command]) -> None:
         call.attempt += 1
@@ -87,6 +86,8 @@ class Dispatcher:
         call.hold = member.replica.hold(call.kv_tokens, call.prompt_tokens)
         call.trial = member.breaker.on_dispatch(now)
         call.dispatched_at = now
+        if call.request.prefix:
+            call.pool.on_sent(member, call.request)
         if call.attempt == 1:
             call.pool.retries.on_request(now)
         self.arm(call)

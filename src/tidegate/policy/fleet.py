@@ -59,6 +59,7 @@ class Fleet:
         if member is None:
             return None
         member.replica.on_drain(now, drain)
+        member.pool.look_again_at(member)
         return member.pool
 
     # -- what it says of itself -------------------------------------------------------------------
@@ -84,6 +85,10 @@ class Fleet:
         if member is None:
             return None
         changed = member.replica.on_probe(now, event.ok)
+        if changed:
+            member.pool.look_again_at(member)
+            if not member.replica.up:
+                member.pool.on_cache_lost(member)
         self._probe_at(now + member.replica.health.interval_s, member)
         return member.pool if changed else None
 
@@ -108,10 +113,13 @@ class Fleet:
         pause_s: float | None = None,
     ) -> None:
         """An attempt on it failed; `pause_s` is how long it asked to be left alone."""
+        member.pool.look_again_at(member)
         if kind in NEUTRAL:
             member.breaker.on_neutral(trial)
             member.replica.on_busy(now, pause_s)
             return
         member.breaker.on_failure(now, trial, member.pool.may_open_breaker())
+        if kind is FailureKind.CONNECT:
+            member.pool.on_cache_lost(member)  # nobody listens there
         if kind is FailureKind.CONNECT and not member.replica.probing and not member.removed:
             self.probe(member, out)

@@ -184,12 +184,13 @@ class Governor:
         call = self.admission.admit(request, now)
         if isinstance(call, Refusal):
             self._reject(request, call, now, out)
+        elif self._dispatcher.send_at_once(call, now, out):
+            self._calls[request.request_id] = call
         elif (full := self._make_room(call, now, out)) is not None:
             self._reject(request, full, now, out)
         else:
             self._calls[request.request_id] = call
-            if not self._dispatcher.send_at_once(call, now, out):
-                self._enqueue(call, now, out)
+            self._enqueue(call, now, out)
 
     def _enqueue(self, call: Call, now: float, out: list[Command]) -> None:
         cost = call.prompt_tokens + call.output_tokens
@@ -206,8 +207,6 @@ class Governor:
     def _make_room(self, call: Call, now: float, out: list[Command]) -> Refusal | None:
         """A place in the queue, displacing others where that is just; else why not, its charge voided."""
         pool, queue = call.pool, call.pool.queue
-        if not queue.requests:
-            return None
         cost = call.prompt_tokens + call.output_tokens
         wait_s = pool.drain.wait_s(queue.ahead_of(call.flow, cost))
         if now + wait_s > call.due_at:

@@ -51,6 +51,7 @@ class Flow:
     order: list[tuple[float, int, Waiting]] = field(default_factory=list)  # by deadline; may hold the gone
     tokens: float = 0.0
     start: float = inf  # virtual start of its head while it has one
+    ranked: int = 0  # seq of the place in the lane's backlog that counts; any other is outdated
 
     @property
     def held(self) -> float:
@@ -87,8 +88,8 @@ class Lane:
     def next_flow(self) -> Flow:
         """The flow with the smallest virtual start."""
         while True:
-            start, _, flow = self.backlog[0]
-            if flow.entries and flow.start == start:
+            start, seq, flow = self.backlog[0]
+            if flow.start == start and flow.ranked == seq:
                 return flow
             heappop(self.backlog)
 
@@ -202,12 +203,14 @@ class Queue:
     # -- who must leave ---------------------------------------------------------------------------
 
     def fits(self, cost: float, body_bytes: int) -> bool:
-        """Whether one more request is within every bound. An empty queue takes any one."""
+        """Whether one more request is within every bound. An empty queue takes one of any size."""
         settings = self.settings
-        return not self.requests or (
-            self.requests < settings.max_requests
-            and self.tokens + cost <= settings.max_tokens
-            and self.body_bytes + body_bytes <= settings.max_bytes
+        return self.requests < settings.max_requests and (
+            not self.requests
+            or (
+                self.tokens + cost <= settings.max_tokens
+                and self.body_bytes + body_bytes <= settings.max_bytes
+            )
         )
 
     def make_room(self, newcomer: Flow, cost: float, body_bytes: int) -> list[Waiting] | None:
@@ -269,9 +272,14 @@ class Queue:
     def _rank(self, flow: Flow) -> None:
         lane = flow.lane
         flow.start = max(lane.clock, flow.finish)
-        heappush(lane.backlog, (flow.start, flow.head().seq, flow))
+        flow.ranked = flow.head().seq
+        heappush(lane.backlog, (flow.start, flow.ranked, flow))
         if len(lane.backlog) > 64 and len(lane.backlog) > 4 * len(lane.flows):
-            lane.backlog = [triple for triple in lane.backlog if triple[2].start == triple[0]]
+            lane.backlog = [
+                triple
+                for triple in lane.backlog
+                if triple[2].start == triple[0] and triple[2].ranked == triple[1]
+            ]
             heapify(lane.backlog)
 
     def _accrue(self, served: Lane, cost: float) -> None:

@@ -11,7 +11,7 @@ good ones bring it back), and not in a pause that it asked for. (Its breaker sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 
 from tidegate.core.messages import ReplicaSeen
@@ -58,6 +58,9 @@ class Replica:
     kv_others: float = 0.0
     seen_at: float = -inf
     probing: bool = False
+    stirred: list[Replica] = field(default_factory=list)
+    """Told once of what may change its rank; the reader clears `is_stirred`."""
+    is_stirred: bool = False
     _others_seen: float = 0.0
     _good: int = 0
     _bad: int = 0
@@ -78,18 +81,20 @@ class Replica:
         self._good, self._bad = (self._good + 1, 0) if ok else (0, self._bad + 1)
         if self.up and self._bad >= self.health.fall:
             self.up = False
-            return True
-        if not self.up and self._good >= self.health.rise:
+        elif not self.up and self._good >= self.health.rise:
             self.up = True
             self.since = now
-            return True
-        return False
+        else:
+            return False
+        self._stir()
+        return True
 
     def on_drain(self, now: float, drain: bool) -> None:
         """An operator takes it out of the set, or back into it."""
         if self.draining and not drain:
             self.since = now
         self.draining = drain
+        self._stir()
 
     # -- the gate ---------------------------------------------------------------------------------
 
@@ -101,6 +106,21 @@ class Replica:
         gate, told = self.gate, self.slots if self.slots < inf else DEFAULT_CONCURRENCY
         self.concurrency_limit = told if gate.max_concurrency is None else gate.max_concurrency
         self.kv_limit = self.kv_capacity if gate.kv_tokens is None else gate.kv_tokens
+        self._stir()
+
+    def _stir(self) -> None:
+        if not self.is_stirred:
+            self.is_stirred = True
+            self.stirred.append(self)
+
+    def may_have_room(self) -> bool:
+        """Whether a request of some size might be given to it, as far as its gate and its state tell."""
+        if not self.up or self.draining:
+            return False
+        cap = self.gate.max_prefill_tokens
+        return not self.in_flight or (
+            self.in_flight < self.concurrency_limit and (cap is None or self.prefill_held <= max(cap, 1.0))
+        )
 
     def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
         """Whether it may be given one more request now. An idle replica may always be given one."""
@@ -129,18 +149,22 @@ class Replica:
         self.in_flight += 1
         self.kv_held += kv_tokens
         self.prefill_held += prefill_tokens
+        self._stir()
         return Hold(self, kv_tokens, prefill_tokens)
 
     def on_first_token(self, hold: Hold) -> None:
         """Its prompt has been computed."""
         self.prefill_held -= hold.prefill_tokens
         hold.prefill_tokens = 0.0
+        if self.gate.max_prefill_tokens is not None:
+            self._stir()
 
     def grow(self, hold: Hold, kv_tokens: float) -> None:
         """It turned out to hold more KV than was reserved."""
         if kv_tokens > hold.kv_tokens:
             self.kv_held += kv_tokens - hold.kv_tokens
             hold.kv_tokens = kv_tokens
+            self._stir()
 
     def release(self, hold: Hold) -> None:
         """The attempt is over. Exactly once."""
@@ -152,6 +176,7 @@ class Replica:
             self.prefill_held -= hold.prefill_tokens
         else:
             self.kv_held = self.prefill_held = 0.0  # leaves no rounding behind
+        self._stir()
 
     # -- what it says of itself -------------------------------------------------------------------
 

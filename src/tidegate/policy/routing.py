@@ -39,25 +39,35 @@ class Router:
     _level: float = 0.0
     _ring: Ring = field(default_factory=lambda: Ring((), ()))
 
+    def load(self) -> Callable[[Loaded], float] | None:
+        """The load of which the least decides, unless a prefix does; None where more than that is needed."""
+        match self.settings.policy:
+            case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
+                return tokens_load
+            case RoutingPolicy.LEAST_REQUESTS:
+                return requests_load
+            case _:
+                return None
+
     def pick(self, candidates: Sequence[R], everyone: Sequence[R], affinity: int | None, rng: Random) -> R:
         """One of `candidates` (non-empty, a part of `everyone`) for a request with that affinity hash."""
         if len(candidates) == 1 and self.settings.policy is not RoutingPolicy.ROUND_ROBIN:
             return candidates[0]
         match self.settings.policy:
-            case RoutingPolicy.LEAST_TOKENS:
-                return _least(candidates, _tokens_load, rng)
+            case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
+                return _least(candidates, tokens_load, rng)
             case RoutingPolicy.LEAST_REQUESTS:
-                return _least(candidates, _requests_load, rng)
+                return _least(candidates, requests_load, rng)
             case RoutingPolicy.POWER_OF_TWO:
                 pair = rng.sample(range(len(candidates)), 2)
-                return _least([candidates[i] for i in pair], _requests_load, rng)
+                return _least([candidates[i] for i in pair], requests_load, rng)
             case RoutingPolicy.RANDOM:
                 return rng.choices(candidates, [each.weight for each in candidates])[0]
             case RoutingPolicy.ROUND_ROBIN:
                 return self._next_in_turn(candidates)
             case RoutingPolicy.CONSISTENT_HASH:
                 if affinity is None:
-                    return _least(candidates, _requests_load, rng)
+                    return _least(candidates, requests_load, rng)
                 return self._nearest(candidates, everyone, affinity)
 
     def _next_in_turn(self, candidates: Sequence[R]) -> R:
@@ -90,14 +100,16 @@ class Router:
             if replica.in_flight + 1 <= bound:
                 return replica
         # Bounds sum to more than the load, so some replica is below its own: not reached.
-        return min(candidates, key=_requests_load)
+        return min(candidates, key=requests_load)
 
 
-def _requests_load(replica: Loaded) -> float:
+def requests_load(replica: Loaded) -> float:
+    """Requests that it holds, per weight."""
     return replica.in_flight / replica.weight
 
 
-def _tokens_load(replica: Loaded) -> float:
+def tokens_load(replica: Loaded) -> float:
+    """KV tokens that it holds, per weight."""
     return replica.kv_held / replica.weight
 
 

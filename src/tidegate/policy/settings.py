@@ -79,6 +79,7 @@ class RoutingPolicy(StrEnum):
     LEAST_REQUESTS = "least_requests"
     LEAST_TOKENS = "least_tokens"
     CONSISTENT_HASH = "consistent_hash"
+    PREFIX_AFFINITY = "prefix_affinity"
 
 
 class RoutingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,6 +90,17 @@ class RoutingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """consistent_hash: no replica above this times its share of the load. HAProxy advises 1.25 to 2."""
     virtual_nodes: int = 160
     """consistent_hash: points on the ring per replica. Source: Ketama's 160."""
+    match_ratio: float = 0.25
+    """prefix_affinity: share of a prompt, 0..1, that a replica must have been sent to be preferred."""
+    leave_ratio: float = 1.5
+    """prefix_affinity: nobody is preferred who holds this times the tokens of the least loaded one …"""
+    leave_tokens: int = 16_384
+    """… and as many tokens more (per weight). The pair is as in SGLang's router, there in requests."""
+    explore_share: float = 0.01
+    """prefix_affinity: share of the requests with a match that go by load all the same, so that what many ask
+    comes to be known in several places. Source: llm-d's 1 %."""
+    index_blocks: int = 32_768
+    """prefix_affinity: blocks remembered per replica, some 200 bytes each; fewer where its KV holds fewer."""
 
 
 # -- replicas -------------------------------------------------------------------------------------

@@ -8,14 +8,16 @@ request comes in never depends on how the ones before it fared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
-from math import isfinite
+from itertools import accumulate, count
+from math import inf, isfinite
 from random import Random
 
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.gaps import Gaps, Memoryless
+from tidegate.workload.rates import Rate, Steady
+from tidegate.workload.traces.rows import TraceRow
 
 
 class Poisson(msgspec.Struct, frozen=True):
@@ -48,6 +50,33 @@ class Constant(msgspec.Struct, frozen=True):
         return (index / self.rate_per_s for index in count())
 
 
+class Renewal(msgspec.Struct, frozen=True):
+    """Gaps of any law, at a rate that may change: bursty traffic, days and nights, or both.
+
+    Gaps are drawn in expected arrivals and turned into seconds by the rate's integral, so that over any
+    time the expected number of arrivals is that integral exactly, however bursty they are.
+    """
+
+    rate: Rate
+    gaps: Gaps = Memoryless()
+
+    @classmethod
+    def steady(cls, rate_per_s: float, gaps: Gaps) -> Renewal:
+        """At one rate for ever."""
+        return cls(Steady(rate_per_s), gaps)
+
+    def instants(self, rng: Random) -> Iterator[float]:
+        """Endless, unless the rate falls to 0 for good."""
+        instant_of = self.rate.inverse()
+        last_s = 0.0
+        for expected in accumulate(self.gaps.gaps(rng)):
+            # Rounding of an inverse may step back by a bit where time must not.
+            last_s = max(last_s, instant_of(expected))
+            if last_s == inf:
+                return
+            yield last_s
+
+
 class Replay(msgspec.Struct, frozen=True):
     """The arrivals of a trace, as they were."""
 
@@ -58,7 +87,7 @@ class Replay(msgspec.Struct, frozen=True):
         return (row.arrived_s for row in self.rows)
 
 
-Arrivals = Poisson | Constant | Replay
+Arrivals = Poisson | Constant | Renewal | Replay
 
 
 def _check_rate(rate_per_s: float) -> None:

@@ -6,8 +6,8 @@ draw from dice of their own, so that another tenant in the mix moves nobody's ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from math import inf, isfinite
 from random import Random
 from typing import Protocol
@@ -16,10 +16,12 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.arrivals import Arrivals
-from tidegate.workload.traces import TraceRow
+from tidegate.workload.dice import recorded_number, source_number
+from tidegate.workload.lengths import Lengths
+from tidegate.workload.traces.rows import TraceRow
 
 
-class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request that is to be made `at_s` seconds into the run."""
 
     at_s: float
@@ -62,16 +64,53 @@ class Workload(Protocol):
         """
 
 
-class Lengths(msgspec.Struct, frozen=True):
-    """Tokens of one request, each at least 1."""
+class OpenLoop:
+    """Requests that come whatever becomes of others: a plan, or a trace as it was."""
 
-    prompt_tokens: int
-    output_tokens: int
+    def __init__(self, requests: Iterable[PlannedRequest]) -> None:
+        """`requests` ascend by `at_s`."""
+        self._requests = requests
+
+    def starts(self) -> Iterator[PlannedRequest]:
+        """All of them."""
+        return iter(self._requests)
+
+    def after(self, planned: PlannedRequest, ended_at_s: float, ok: bool) -> None:
+        """Nothing: nobody waits for an answer."""
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and for what model: what all requests of one source have in common."""
+
+    tenant: str = "default"
+    priority: str = ""
+    """The class; empty for the tenant's own."""
+    model: str = ""
+    max_tokens: int | None = None
+    streams: bool = True
 
     def __post_init__(self) -> None:
-        for name, tokens in (("prompt", self.prompt_tokens), ("output", self.output_tokens)):
-            if tokens < 1:
-                raise ConfigurationError([f"a request has at least 1 {name} token, not {tokens}"])
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise ConfigurationError(
+                [f"tenant {self.tenant!r}: max_tokens is at least 1, not {self.max_tokens}"]
+            )
+
+    def request(self, at_s: float, lengths: Lengths) -> PlannedRequest:
+        """One request of it, without a conversation around it."""
+        return PlannedRequest(
+            at_s=at_s,
+            tenant=self.tenant,
+            prompt_tokens=lengths.prompt_tokens,
+            output_tokens=lengths.output_tokens,
+            max_tokens=self.max_tokens,
+            model=self.model,
+            priority=self.priority,
+            streams=self.streams,
+        )
+
+
+SENDER = Sender()
+"""Who asks where nobody is named."""
 
 
 class TenantShare(msgspec.Struct, frozen=True):
@@ -85,16 +124,6 @@ class TenantShare(msgspec.Struct, frozen=True):
             raise ConfigurationError([f"tenant {self.name!r}: a weight is above 0, not {self.weight:g}"])
 
 
-def same_lengths(prompt_tokens: int, output_tokens: int) -> Iterator[Lengths]:
-    """The same lengths for every request, without end."""
-    return repeat(Lengths(prompt_tokens, output_tokens))
-
-
-def trace_lengths(rows: Iterable[TraceRow]) -> Iterator[Lengths]:
-    """The pairs of a trace, row by row. A length of 0 cannot be asked for, and becomes 1."""
-    return (Lengths(max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in rows)
-
-
 def plan_requests(
     arrivals: Arrivals,
     lengths: Iterable[Lengths],
@@ -104,17 +133,63 @@ def plan_requests(
     for_s: float = inf,
 ) -> Iterator[PlannedRequest]:
     """Requests in order of arrival, as far as arrivals and lengths reach, before `for_s`."""
-    if not tenants:
-        raise ConfigurationError(["a plan needs at least one tenant"])
     arrival_rng, tenant_rng = Random(rng.getrandbits(64)), Random(rng.getrandbits(64))
-    names = [tenant.name for tenant in tenants]
-    bounds = list(accumulate(tenant.weight for tenant in tenants))
+    draw = _tenant_of(tenants, tenant_rng)
     for at_s, length in zip(arrivals.instants(arrival_rng), lengths, strict=False):
         if at_s >= for_s:
             return
         yield PlannedRequest(
             at_s=at_s,
-            tenant=tenant_rng.choices(names, cum_weights=bounds)[0],
+            tenant=draw(),
             prompt_tokens=length.prompt_tokens,
             output_tokens=length.output_tokens,
         )
+
+
+def sent(
+    sender: Sender, arrivals: Arrivals, lengths: Iterable[Lengths], rng: Random
+) -> Iterator[PlannedRequest]:
+    """Requests of one sender, in order of arrival, as far as arrivals and lengths reach."""
+    return (
+        sender.request(at_s, length) for at_s, length in zip(arrivals.instants(rng), lengths, strict=False)
+    )
+
+
+def replayed(
+    rows: Iterable[TraceRow],
+    rng: Random,
+    *,
+    tenants: Sequence[TenantShare] = (TenantShare("default"),),
+    name: str = "trace",
+) -> Iterator[PlannedRequest]:
+    """Requests as a trace has them, prefixes included, each conversation from a tenant that is drawn.
+
+    A conversation is replayed at its recorded instants, however long its answers take now. `name` tells its
+    sessions and blocks from another trace's. The trace's model names are left out: they are those of
+    another fleet. A length of 0 cannot be asked for, and becomes 1.
+    """
+    draw, source = _tenant_of(tenants, rng), source_number(name)
+    speakers: dict[int, str] = {}
+    for row in rows:
+        if row.session is None:
+            tenant = draw()
+        elif (tenant := speakers.get(row.session, "")) == "":
+            tenant = speakers[row.session] = draw()
+        yield PlannedRequest(
+            at_s=row.arrived_s,
+            tenant=tenant,
+            prompt_tokens=max(1, row.prompt_tokens),
+            output_tokens=max(1, row.output_tokens),
+            session=None if row.session is None else recorded_number(source, row.session),
+            turn=row.turn,
+            prefix=tuple(recorded_number(source, block) for block in row.full_prefix),
+            prefix_block_tokens=row.prefix_block_tokens,
+        )
+
+
+def _tenant_of(tenants: Sequence[TenantShare], rng: Random) -> Callable[[], str]:
+    if not tenants:
+        raise ConfigurationError(["a plan needs at least one tenant"])
+    names = [tenant.name for tenant in tenants]
+    bounds = list(accumulate(tenant.weight for tenant in tenants))
+    return lambda: rng.choices(names, cum_weights=bounds)[0]

@@ -14,13 +14,15 @@ from random import Random
 
 import msgspec
 
-from tidegate.bench.traces import load_trace
 from tidegate.config import Config
+from tidegate.config.traces import load_trace
 from tidegate.emulator.profile import Profile, named
 from tidegate.policy.settings import MINUTE_S, LimitSettings
 from tidegate.workload.arrivals import Constant, Poisson
-from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests, same_lengths, trace_lengths
-from tidegate.workload.traces import TraceRow, windowed
+from tidegate.workload.lengths import same_lengths, trace_lengths
+from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
+from tidegate.workload.scaling import windowed
+from tidegate.workload.traces.rows import TraceRow
 
 CONFIG, PROFILE, TRACE = "neighbours/noisy-neighbour.yaml", "demo-128k", "azure-conv"
 TRACE_WINDOW_S = (60.0, 1200.0)

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, nan
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces import TraceRow, read_trace, sped_up, windowed
+from tidegate.workload.traces.azure import read_azure
+from tidegate.workload.traces.rows import TraceRow
 
 HEADER = "TIMESTAMP,ContextTokens,GeneratedTokens"
-ROWS = st.lists(
-    st.builds(TraceRow, st.floats(0, 10_000), st.integers(0, 9_999), st.integers(0, 9_999)), max_size=40
-).map(lambda rows: sorted(rows, key=lambda row: row.arrived_s))
 
 
 def test_rows_of_a_trace() -> None:
     """Times count from the first row; line ends, blank lines, zones and more columns do not matter."""
     plain = [HEADER, "2023-11-16 18:15:46.6805900,374,44", "2023-11-16 18:15:50.9951700,396,109"]
-    zoned = [HEADER, "2024-05-10 00:00:00.000000+00:00,374,44", "2024-05-10 00:00:04.314580+00:00,396,109"]
+    # As in 2024, where a fraction of 0 is left out.
+    zoned = [HEADER, "2024-05-10 00:00:00+00:00,374,44", "2024-05-10 00:00:04.314580+00:00,396,109"]
+    images = [
+        "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens",
+        "2024-10-15 00:00:00.100000,2,374,44",
+        "2024-10-15 00:00:04.414580,0,396,109",
+    ]
     moved = [
         "GeneratedTokens, TIMESTAMP ,Model,ContextTokens",
         "44,2023-11-16 23:59:58,a,374",
@@ -34,11 +35,12 @@ def test_rows_of_a_trace() -> None:
         ("bytes", [line.encode() + b"\n" for line in plain]),
         ("byte order mark", ["\ufeff" + plain[0], *plain[1:]]),
         ("blank lines", ["", plain[0], "  ", *plain[1:], ""]),
-        ("with a zone", zoned),
+        ("of 2024, with a zone", zoned),
+        ("of 2025, with images", images),
         ("columns moved, over midnight", moved),
     ]
     for name, lines in forms:
-        found = list(read_trace(lines))
+        found = list(read_azure(lines))
         assert [(row.prompt_tokens, row.output_tokens) for row in found] == [(374, 44), (396, 109)], name
         assert [row.arrived_s for row in found] == [0.0, pytest.approx(4.31458)], name
 
@@ -69,7 +71,7 @@ def test_rows_of_a_trace() -> None:
 def test_a_trace_that_is_not_sound(lines: list[str], said: str) -> None:
     """What is wrong is named, with its line; nothing is skipped or repaired."""
     with pytest.raises(ConfigurationError) as error:
-        list(read_trace(lines, "mine"))
+        list(read_azure(lines, "mine"))
 
     (problem,) = error.value.problems
     assert problem.startswith("mine")
@@ -78,39 +80,19 @@ def test_a_trace_that_is_not_sound(lines: list[str], said: str) -> None:
 
 def test_rows_before_a_faulty_line_are_given() -> None:
     """Reading is lazy: a fault shows when its line is reached."""
-    reader = read_trace([HEADER, "2023-11-16 18:15:46,1,2", "2023-11-16 18:15:47,1,two"])
+    reader = read_azure([HEADER, "2023-11-16 18:15:46,1,2", "2023-11-16 18:15:47,1,two"])
 
     assert next(reader) == TraceRow(0.0, 1, 2)
     with pytest.raises(ConfigurationError, match="line 3"):
         next(reader)
 
 
-@given(ROWS, st.floats(0, 10_000), st.floats(0, 10_000))
-def test_a_window_keeps_order_pairs_and_gaps(rows: list[TraceRow], from_s: float, for_s: float) -> None:
-    """A window is the rows that arrive in it, moved by its start and otherwise untouched."""
-    inside = [row for row in rows if from_s <= row.arrived_s < from_s + for_s]
+def test_the_same_line_twice() -> None:
+    """With 100 ns digits it is a copy, and refused; with fewer digits two requests may well be equal."""
+    exact, coarse = "2023-11-16 18:15:46.6805900,374,44", "2024-05-10 00:00:00.009930+00:00,374,44"
 
-    found = list(windowed(rows, from_s, for_s))
-
-    assert [(row.prompt_tokens, row.output_tokens) for row in found] == [
-        (row.prompt_tokens, row.output_tokens) for row in inside
-    ]
-    assert [row.arrived_s for row in found] == [row.arrived_s - from_s for row in inside]
-
-
-@given(ROWS, st.floats(0.01, 100))
-def test_speed_divides_time_and_leaves_tokens(rows: list[TraceRow], time_scale: float) -> None:
-    """Twice as fast is half the time, for the same requests in the same order."""
-    found = list(sped_up(rows, time_scale))
-
-    assert [row.arrived_s for row in found] == [row.arrived_s / time_scale for row in rows]
-    assert [(row.prompt_tokens, row.output_tokens) for row in found] == [
-        (row.prompt_tokens, row.output_tokens) for row in rows
-    ]
-
-
-@pytest.mark.parametrize("time_scale", [0.0, -1.0, inf, nan])
-def test_a_speed_that_cannot_be(time_scale: float) -> None:
-    """Time can neither stand still nor run backwards."""
-    with pytest.raises(ConfigurationError, match="a time scale is above 0"):
-        list(sped_up([], time_scale))
+    with pytest.raises(
+        ConfigurationError, match="line 3: is the line above it once more; remove one of them"
+    ):
+        list(read_azure([HEADER, exact, exact]))
+    assert len(list(read_azure([HEADER, coarse, coarse]))) == 2

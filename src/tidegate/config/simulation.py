@@ -1,0 +1,128 @@
+"""What does the file say for `tidegate simulate` alone: what are the fleet and its users taken to be?
+
+`tidegate serve` ignores all of it. Settings of the simulator live beside it, as those of the policy do.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from tidegate.core.curve import Curve, Linear
+from tidegate.sim.clients import ClientSettings
+from tidegate.sim.faults import Fault
+from tidegate.sim.network import Network
+from tidegate.sim.profiles import Profile, named
+from tidegate.sim.settings import Speculation
+
+DEFAULT_PROFILE = "h100-8b"
+"""Where neither the file nor the command line names one."""
+
+
+class CurveConfig(Linear, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=False):
+    """Seconds of a step, linear in what it computes and reads."""
+
+
+class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an engine was started; null: as the profile says. Names are vLLM's."""
+
+    max_num_seqs: int | None = None
+    """Sequences in a batch."""
+    max_batched_tokens: int | None = None
+    """Token budget of a step."""
+    kv_tokens: int | None = None
+    """KV cache; whole blocks of it are used."""
+    context_tokens: int | None = None
+    """Prompt and output of one sequence together."""
+    block_tokens: int | None = None
+    """A block of KV cache."""
+    chunked_prefill: bool | None = None
+    """false: a prompt is computed whole in one step."""
+    long_prefill_tokens: int | None = None
+    """A step computes no more of one prompt; 0: no such bound."""
+    kv: Literal["paged", "reserved"] | None = None
+    """Blocks as a sequence grows, or from the start all that it may need."""
+    whole_prompt_must_fit: bool | None = None
+    """Admit a prompt only when all of it fits, not just its first chunk."""
+    prefix_cache: bool | None = None
+    """Blocks of a prompt that another had before are not computed again."""
+    priority: bool | None = None
+    """The engine itself orders by class; else first come, first served."""
+    speculation: Speculation | None = None
+    """Speculative decoding."""
+    speed: float | None = None
+    """Every duration is divided by it."""
+
+
+class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What an engine is taken to be."""
+
+    profile: str | None = None
+    """Of those that tidegate knows; null: that of the pool, else of `--profile`."""
+    curve: CurveConfig | None = None
+    """Step times instead of the profile's."""
+    engine: EngineConfig = EngineConfig()
+    """Each of its values that is set stands instead of the profile's."""
+
+
+class SimulatedReplica(SimulatedEngine, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One replica, where it differs from its pool."""
+
+    asked_at_s: float = 0.0
+    """When it is asked for."""
+    provision_s: float = 0.0
+    """From then until it serves."""
+
+
+class SimulatedPool(SimulatedEngine, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The replicas of a pool."""
+
+    replicas: dict[str, SimulatedReplica] = {}
+    """By the replica's name."""
+
+
+class SimulatedTenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much of the load is a tenant's."""
+
+    share: float = 1.0
+    """Of the requests, beside the other tenants' shares."""
+    pool: str | None = None
+    """What it asks for; null: the first pool that it may use."""
+    class_: str | None = msgspec.field(default=None, name="class")
+    """Class that it asks for; null: its own."""
+
+
+class SimulationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the fleet and its users are taken to be."""
+
+    pools: dict[str, SimulatedPool] = {}
+    """By the pool's name."""
+    tenants: dict[str, SimulatedTenant] = {}
+    """Who asks, by the tenant's name; without any, all tenants of the file alike."""
+    bytes_per_token: float = 4.0
+    """Of the prompts: the gateway sees bytes, and learns how many make a token."""
+    network: Network = Network()
+    """Delays between the gateway and its replicas."""
+    clients: ClientSettings = ClientSettings()
+    """What a client does that is refused, or must wait."""
+    faults: tuple[Fault, ...] = ()
+    """What goes wrong, and when."""
+
+
+def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Profile:
+    """The profile of a replica. What a later one of `engines` says stands instead of an earlier one's.
+
+    Raises ConfigurationError for settings that do not go together.
+    """
+    profile = named(next((each.profile for each in reversed(engines) if each.profile), default))
+    curve: Curve = profile.curve
+    replica = profile.replica
+    for each in engines:
+        if each.curve is not None:
+            curve = Linear(**msgspec.structs.asdict(each.curve))
+        own = {
+            name: value for name, value in msgspec.structs.asdict(each.engine).items() if value is not None
+        }
+        replica = msgspec.structs.replace(replica, **own)
+    return Profile(curve=curve, replica=replica)

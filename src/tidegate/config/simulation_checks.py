@@ -1,0 +1,60 @@
+"""Does what `simulation` says fit the fleet that it speaks of?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.config.model import Config
+from tidegate.config.problems import Problem, Where, unknown
+from tidegate.config.simulation import SimulatedEngine, profile_of
+from tidegate.core.errors import ConfigurationError
+from tidegate.sim.faults import Errors
+from tidegate.sim.profiles import TABLE
+
+
+def simulation_problems(config: Config, pools: list[str], classes: list[str]) -> Iterator[Problem]:
+    """Everything that cannot be. `pools` and `classes` are also those that could not be read."""
+    root: Where = ("simulation",)
+    for name, pool in config.simulation.pools.items():
+        where = (*root, "pools", name)
+        yield from unknown(where, name, pools, "pool")
+        yield from _engine(where, pool)
+        known = [each.name for each in config.pools[name].replicas] if name in config.pools else []
+        for replica_name, replica in pool.replicas.items():
+            here = (*where, "replicas", replica_name)
+            if known:
+                yield from unknown(here, replica_name, known, "replica")
+            yield from _engine(here, pool, replica)
+    yield from _tenants(config, pools, classes)
+    replicas = list(config.replica_ids())
+    for index, fault in enumerate(config.simulation.faults):
+        where = (*root, "faults", index)
+        yield from unknown((*where, "replica"), fault.replica, replicas, "replica")
+        if isinstance(fault, Errors) and 429 < fault.status < 500:
+            yield Problem(
+                (*where, "status"),
+                f"is {fault.status}, which blames the client; write 429 or one from 500 on",
+            )
+
+
+def _engine(where: Where, *engines: SimulatedEngine) -> Iterator[Problem]:
+    """The last of them, which is at `where`, and together with what it leaves to those before it."""
+    profile = engines[-1].profile
+    if profile is not None and profile not in TABLE:
+        yield from unknown((*where, "profile"), profile, TABLE, "profile")
+        return
+    try:
+        profile_of(*engines)
+    except ConfigurationError as error:
+        yield from (Problem((*where, "engine"), text) for text in error.problems)
+
+
+def _tenants(config: Config, pools: list[str], classes: list[str]) -> Iterator[Problem]:
+    for name, tenant in config.simulation.tenants.items():
+        where: Where = ("simulation", "tenants", name)
+        if config.tenants:
+            yield from unknown(where, name, config.tenants, "tenant")
+        if tenant.pool is not None:
+            yield from unknown((*where, "pool"), tenant.pool, pools, "pool")
+        if tenant.class_ is not None:
+            yield from unknown((*where, "class"), tenant.class_, classes, "class")

@@ -1,0 +1,59 @@
+"""Who is least loaded? Items in order of a load, kept so while one load after another changes.
+
+A pool of hundreds of replicas must not be looked through for each request: a change costs a bisection, and
+the least loaded item that fits is mostly the first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Ranking(Generic[T]):
+    """Items by load. Each has a key, which is a number of its own and never changes."""
+
+    _order: list[tuple[float, int, T]] = field(default_factory=list)
+    _loads: dict[int, float] = field(default_factory=dict)  # by key
+
+    def place(self, key: int, item: T, load: float) -> None:
+        """Let `item` have this load, whether it was there or not."""
+        if self._loads.get(key) != load:
+            self.drop(key)
+            self._loads[key] = load
+            insort(self._order, (load, key, item))
+
+    def drop(self, key: int) -> None:
+        """Take an item out, if it is there."""
+        load = self._loads.pop(key, None)
+        if load is not None:
+            del self._order[bisect_left(self._order, (load, key))]
+
+    def least(self, fits: Callable[[T], bool], most: float, rng: Random) -> T | None:
+        """The least loaded item that fits; among equals the dice choose. None above a load of `most`."""
+        order = self._order
+        for place, (load, _, item) in enumerate(order):
+            if load > most:
+                return None
+            if fits(item):
+                equals = bisect_right(order, (load, inf), lo=place) - place
+                return item if equals == 1 else self._draw(place, equals, fits, rng)
+        return None
+
+    def _draw(self, place: int, equals: int, fits: Callable[[T], bool], rng: Random) -> T:
+        """One of the equals from `place` on that fit; the first of them does."""
+        drawn = self._order[place + int(rng.random() * equals)][2]
+        if fits(drawn):
+            return drawn
+        fitting = [item for _, _, item in self._order[place : place + equals] if fits(item)]
+        return fitting[int(rng.random() * len(fitting))]
+
+    def __len__(self) -> int:
+        return len(self._order)

@@ -1,0 +1,183 @@
+"""What happens at the far end of the wire: replicas, their work, and how they are found when probed?
+
+A `Node` is a replica as it really is; what the gateway believes of it is the governor's. News takes
+`delay_s` either way: the fleet puts it on the agenda, and the gateway hears it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+from random import Random
+
+from tidegate.core.messages import Event, FailureKind, Probed, ReplicaSeen
+from tidegate.sim.agenda import Agenda
+from tidegate.sim.network import Network
+from tidegate.sim.replica import FINISHED, Happening, Replica, Sequence
+
+
+@dataclass(slots=True, eq=False)
+class Attempt:
+    """One try of a request at one replica, at both ends of the wire."""
+
+    request_id: int
+    number: int
+    node: Node
+    sequence: Sequence
+    streams: bool
+    open: bool = True
+    """The gateway still listens."""
+    committed: bool = False
+    """A part of its answer has reached the client."""
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """A replica, and the gateway's connections to it."""
+
+    name: str
+    engine: Replica
+    rng: Random
+    """Its own dice: which requests a partial failure strikes."""
+    up: bool = False
+    errors: list[tuple[float, int]] = field(default_factory=list)
+    """Shares of the requests that fail at present, and with which status."""
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    """What its engine holds, by the id of the sequence."""
+    armed_at: float = inf
+    """When the engine is looked at next; an earlier entry of the agenda is an old one."""
+    open_attempts: int = 0
+    """At the gateway's end."""
+    known: bool = False
+    """The gateway has asked for its size since it last failed a probe."""
+    leaving: bool = False
+    """To be removed once it is idle."""
+    gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Fleet:
+    """All nodes. What they tell is heard by the four callables, which are given the instant first."""
+
+    agenda: Agenda
+    network: Network
+    nodes: dict[str, Node]
+    on_happening: Callable[[float, tuple[Attempt, Happening]], None]
+    """A part of an answer, or all of it."""
+    on_status: Callable[[float, tuple[Attempt, int]], None]
+    """Another answer than the one asked for: its status."""
+    on_broken: Callable[[float, tuple[Attempt, FailureKind]], None]
+    on_event: Callable[[float, Event], None]
+    """What a probe has found."""
+
+    # -- the gateway's end ------------------------------------------------------------------------
+
+    def send(self, now: float, attempt: Attempt) -> None:
+        """A request leaves for its node."""
+        attempt.node.open_attempts += 1
+        self.agenda.at(now + self.network.delay_s, self._receive, attempt)
+
+    def stop(self, now: float, attempt: Attempt) -> int:
+        """The connection is closed at this end; output tokens that the engine has said by now."""
+        said = attempt.node.engine.tokens_at(attempt.sequence, now)
+        self.agenda.at(now + self.network.delay_s, self._cancel, attempt)
+        return said
+
+    def probe(self, now: float, name: str) -> None:
+        """Ask for health; what is found is told once it is known, as the gateway's prober does."""
+        self.agenda.at(now + self.network.delay_s, self._asked_for_health, self.nodes[name])
+
+    # -- a node's end -----------------------------------------------------------------------------
+
+    def _receive(self, now: float, attempt: Attempt) -> None:
+        node, back_at = attempt.node, now + self.network.delay_s
+        if not node.up:
+            self.agenda.at(back_at, self.on_broken, (attempt, FailureKind.CONNECT))
+        elif node.errors and (status := self._struck(node)):
+            self.agenda.at(back_at, self.on_status, (attempt, status))
+        elif node.engine.submit(now, attempt.sequence) is None:
+            node.attempts[attempt.sequence.id] = attempt
+            self.arm(node)
+        else:  # it can never be served: an engine says so at once
+            self.agenda.at(back_at, self.on_status, (attempt, 400))
+
+    @staticmethod
+    def _struck(node: Node) -> int:
+        """The status with which a partial failure answers; 0 if it spares the request."""
+        return next((status for share, status in node.errors if node.rng.random() < share), 0)
+
+    def _cancel(self, now: float, attempt: Attempt) -> None:
+        node = attempt.node
+        if node.attempts.pop(attempt.sequence.id, None) is not None:
+            node.engine.cancel(now, attempt.sequence)
+            self.arm(node)
+
+    def arm(self, node: Node) -> None:
+        """Have its engine looked at when it next has something to tell."""
+        next_at = node.engine.next_at()
+        if next_at != node.armed_at:
+            node.armed_at = next_at
+            self.agenda.at(next_at, self._advance, node)
+
+    def _advance(self, now: float, node: Node) -> None:
+        if now != node.armed_at:
+            return
+        node.armed_at = inf
+        delay_s, at, attempts = self.network.delay_s, self.agenda.at, node.attempts
+        for happening in node.engine.advance(now):
+            sequence_id = happening.sequence.id
+            if happening.kind == FINISHED:
+                at(happening.at + delay_s, self.on_happening, (attempts.pop(sequence_id), happening))
+            elif (attempt := attempts[sequence_id]).streams:
+                at(happening.at + delay_s, self.on_happening, (attempt, happening))
+        self.arm(node)
+
+    def lose(self, now: float, node: Node) -> None:
+        """All its work is lost, and the connections break."""
+        node.engine.clear(now)
+        node.armed_at = inf
+        for attempt in node.attempts.values():
+            self.agenda.at(now + self.network.delay_s, self.on_broken, (attempt, FailureKind.RESET))
+        node.attempts.clear()
+
+    # -- probes: health first, then what it is, then how loaded it is ------------------------------------
+
+    def _asked_for_health(self, now: float, node: Node) -> None:
+        back_at = now + self.network.delay_s
+        if node.up:
+            self.agenda.at(back_at, self._healthy, node)
+        else:
+            node.known = False
+            self.agenda.at(back_at, self.on_event, Probed(replica=node.name, ok=False))
+
+    def _healthy(self, now: float, node: Node) -> None:
+        if node.known:
+            self._scrape(now, node)
+        else:
+            self.agenda.at(now + 2 * self.network.delay_s, self._discovered, node)
+
+    def _discovered(self, now: float, node: Node) -> None:
+        node.known = True
+        self.on_event(now, ReplicaSeen(replica=node.name, context_tokens=node.engine.settings.context_tokens))
+        self._scrape(now, node)
+
+    def _scrape(self, now: float, node: Node) -> None:
+        self.agenda.at(now + self.network.delay_s, self._asked_for_load, (node, node.open_attempts))
+
+    def _asked_for_load(self, now: float, asked: tuple[Node, int]) -> None:
+        node, before = asked
+        back_at = now + self.network.delay_s
+        if node.up:
+            engine = node.engine
+            seen = ReplicaSeen(
+                replica=node.name,
+                running=engine.running,
+                waiting=engine.waiting,
+                kv_used_ratio=engine.kv_used_ratio,
+                kv_capacity_tokens=engine.settings.kv_tokens,
+                in_flight_before=before,
+            )
+            back_at += self.network.scrape_delay_s
+            self.agenda.at(back_at, self.on_event, seen)
+        self.agenda.at(back_at, self.on_event, Probed(replica=node.name, ok=True))

@@ -1,0 +1,91 @@
+"""What is simulated, by the configuration file? Its fleet, its governor, its users."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.config import ANONYMOUS, Config
+from tidegate.config.simulation import DEFAULT_PROFILE, SimulatedPool, SimulatedReplica, profile_of
+from tidegate.core.records import Budgets
+from tidegate.sim.scenario import ReplicaScenario, Scenario
+from tidegate.simulate.figures import Terms
+from tidegate.simulate.load import Asker
+
+NO_POOL, NO_REPLICA = SimulatedPool(), SimulatedReplica()
+
+
+def scenario_of(config: Config, profile: str | None = None) -> Scenario:
+    """The fleet as the file says. `profile` is for pools of which it says none.
+
+    Raises ConfigurationError for a profile that is not known, or that does not go with the file's settings.
+    """
+    pools: dict[str, list[ReplicaScenario]] = {name: [] for name in config.pools}
+    for replica_id, (pool, replica) in config.replica_ids().items():
+        of_pool = config.simulation.pools.get(pool, NO_POOL)
+        own = of_pool.replicas.get(replica.name, NO_REPLICA)
+        pools[pool].append(
+            ReplicaScenario(
+                name=replica_id,
+                profile=profile_of(of_pool, own, default=profile or DEFAULT_PROFILE),
+                weight=replica.weight,
+                gate=replica.gate,
+                asked_at_s=own.asked_at_s,
+                provision_s=own.provision_s,
+            )
+        )
+    return Scenario(
+        governor=config.governor_settings(),
+        pools={name: tuple(replicas) for name, replicas in pools.items()},
+        network=config.simulation.network,
+        clients=config.simulation.clients,
+        faults=config.simulation.faults,
+        callers={name: _class_of(config, name) for name in _tenants(config)},
+        models=config.models(),
+        bytes_per_token=config.simulation.bytes_per_token,
+    )
+
+
+def assumed_of(config: Config) -> list[str]:
+    """Pools of which the file does not say what their engines are."""
+    return [
+        name
+        for name in config.pools
+        if (said := config.simulation.pools.get(name, NO_POOL)).profile is None and said.curve is None
+    ]
+
+
+def askers_of(config: Config) -> tuple[Asker, ...]:
+    """Who asks, for what, and how much of all."""
+    return tuple(
+        Asker(
+            name=name, share=each.share, model=each.pool or _pool_of(config, name), priority=each.class_ or ""
+        )
+        for name, each in config.simulation.tenants.items()
+    ) or tuple(Asker(name=name, model=_pool_of(config, name)) for name in _tenants(config))
+
+
+def terms_of(config: Config, override: Budgets) -> Terms:
+    """Budgets by class, with `override` instead of what the file says; weights by tenant."""
+    given = {name: value for name, value in msgspec.structs.asdict(override).items() if value is not None}
+    return Terms(
+        budgets={
+            name: msgspec.structs.replace(each.budgets, **given) for name, each in config.classes.items()
+        },
+        weights={name: tenant.weight for name, tenant in config.tenants.items()},
+    )
+
+
+def _tenants(config: Config) -> list[str]:
+    return [*(config.simulation.tenants or config.tenants)] or [ANONYMOUS]
+
+
+def _class_of(config: Config, name: str) -> str:
+    tenant = config.tenants.get(name)
+    return (tenant.class_ if tenant else None) or config.usual_class
+
+
+def _pool_of(config: Config, name: str) -> str:
+    """The first pool that the tenant may use."""
+    tenant = config.tenants.get(name)
+    allowed = tenant.pools if tenant is not None else None
+    return next(pool for pool in config.pools if allowed is None or pool in allowed)

@@ -1,0 +1,280 @@
+"""What is in the HTML report? Everything that the JSON says, and how it went over time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from itertools import accumulate
+from math import isnan
+
+from tidegate.core.records import Budgets
+from tidegate.sim.statistics import Estimate
+from tidegate.simulate.figures import Group
+from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
+from tidegate.simulate.knee import curve_of, knee_place
+from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
+from tidegate.simulate.run import SHOWN_RATIOS, Plots
+from tidegate.simulate.sweeps import label_of
+from tidegate.simulate.table import between, conserved_words, duration, interval_words, number, percent
+from tidegate.simulate.timeline import Timeline
+
+MOST_DETAILED = 24
+"""Points with tables and plots of their own."""
+
+
+def as_html(result: Result, plots: Sequence[Plots | None]) -> str:
+    """One file: no script, nothing fetched. `plots` are those of the points."""
+    style = (files("tidegate.simulate.html") / "report.css").read_text(encoding="utf-8")
+    body = "\n".join(_body(result, plots))
+    title = escape(f"tidegate simulate {result.configuration}")
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<style>\n{style}</style></head>\n<body>\n{body}\n</body></html>\n"
+    )
+
+
+def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
+    yield f"<h1>Would it hold? {escape(result.configuration)}</h1>"
+    yield f'<p class="quiet">{escape(result.load)}; tidegate {escape(result.tidegate)}</p>'
+    if result.interrupted:
+        yield '<p class="warning">The simulation was interrupted: this is what was done by then.</p>'
+    told = [(point, plots[place]) for place, point in enumerate(result.points) if point.figures is not None]
+    if len(result.points) > 1:
+        yield "<h2>Points</h2>"
+        yield _points(result)
+        yield from _load_curve(result.points)
+    if told:
+        yield "<h2>Latencies</h2>"
+        yield _distributions(told, result.budgets)
+    for place, (point, own) in enumerate(told[:MOST_DETAILED]):
+        label = label_of(point.set)
+        inner = "\n".join(_point(point, own, result.budgets))
+        opened = " open" if place == 0 else ""
+        yield f"<details{opened}><summary>{escape(label)}</summary>{inner}</details>" if label else inner
+    if len(told) > MOST_DETAILED:
+        yield f'<p class="quiet">The first {MOST_DETAILED} points are shown in detail; JSON has all.</p>'
+    yield "<h2>What is measured</h2>"
+    yield _definitions(BOUNDARIES)
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+
+def _points(result: Result) -> str:
+    headings = ["", "answered/s", "goodput", "TTFT P50", "TTFT P95", "TTFT P99", "TPOT P95", "E2E P95"]
+    rows = []
+    for point in result.points:
+        label = escape(label_of(point.set))
+        if point.figures is None:
+            reason = escape("; ".join(point.problems) or "not run")
+            rows.append(
+                f'<tr><td>{label}</td><td colspan="{len(headings) - 1}" class="bad">{reason}</td></tr>'
+            )
+            continue
+        total = point.figures.total
+        cells = [_cell(total.answered_per_s, number), _cell(total.goodput_ratio, percent)]
+        waits = (total.ttft_s.p50, total.ttft_s.p95, total.ttft_s.p99, total.tpot_s.p95, total.e2e_s.p95)
+        cells += [_cell(each, duration) for each in waits]
+        rows.append(f"<tr><td>{label}</td>{''.join(cells)}</tr>")
+    return _table(headings, rows)
+
+
+def _load_curve(points: Sequence[PointResult]) -> Iterator[str]:
+    found = curve_of(points)
+    if found is None or len(found[2]) < 2:
+        return
+    key, texts, loads, waits = found
+    at = {point.set[key]: point.figures for point in points if point.figures is not None}
+    series = []
+    for name in ("p50", "p95", "p99"):
+        each: list[Estimate] = [getattr(f.total.ttft_s, name) for text in texts if (f := at[text])]
+        series.append(
+            Series(
+                name=f"TTFT {name.upper()}",
+                x=loads,
+                y=[estimate.value for estimate in each],
+                low=[estimate.low for estimate in each],
+                high=[estimate.high for estimate in each],
+            )
+        )
+    place = knee_place(loads, waits)
+    plot = Plot(
+        title="Load and latency",
+        series=series,
+        x=Axis(label=key, shown=number),
+        y=Axis(label="TTFT", shown=duration, logarithmic=True),
+        marks=() if place is None else (Mark(loads[place], f"knee: {texts[place]}"),),
+    )
+    goodput = Plot(
+        title="Load and goodput",
+        series=[Series(name="goodput", x=loads, y=[at[text].total.goodput_ratio.value for text in texts])],
+        x=Axis(label=key, shown=number),
+        y=Axis(label="share of requests", shown=percent, least=0, most=1),
+    )
+    yield f'<div class="plots">{as_figure(plot)}{as_figure(goodput)}</div>'
+
+
+def _distributions(told: Sequence[tuple[PointResult, Plots | None]], budgets: Mapping[str, Budgets]) -> str:
+    figures = []
+    for name, heading in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
+        series = [
+            Series(name=label_of(point.set), x=values, y=SHOWN_RATIOS)
+            for point, own in told[:MOST_SERIES]
+            if own is not None and (values := getattr(own, name))
+        ]
+        marks = {
+            value: f"budget of {class_}" for class_, each in budgets.items() if (value := getattr(each, name))
+        }
+        plot = Plot(
+            title=f"{heading}: share of answers within",
+            series=series,
+            x=Axis(label=heading, shown=duration, logarithmic=True),
+            y=Axis(label="share of answers", shown=percent, least=0, most=1),
+            marks=[Mark(value, label) for value, label in marks.items()],
+        )
+        figures.append(as_figure(plot))
+    more = ""
+    if len(told) > MOST_SERIES:
+        more = f'<p class="quiet">Of the first {MOST_SERIES} points.</p>'
+    return f'<div class="plots">{"".join(figures)}</div>{more}'
+
+
+# -- one point ------------------------------------------------------------------------------------
+
+
+def _point(point: PointResult, plots: Plots | None, budgets: Mapping[str, Budgets]) -> Iterator[str]:
+    figures = point.figures
+    assert figures is not None
+    for warning in point.warnings:
+        yield f'<p class="warning">{escape(warning)}</p>'
+    spread = figures.total.e2e_s
+    rows = [
+        f"<tr><td>{heading}</td>"
+        + "".join(_cell(getattr(each, name), duration) for name in ("mean", "p50", "p95", "p99"))
+        + f"<td>{duration(each.max)}</td><td>{each.count:,}</td></tr>"
+        for _, heading, each in latencies(figures)
+    ]
+    yield _table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
+    yield _groups("class", figures.classes, budgets)
+    yield _groups("tenant", figures.tenants, {})
+    engines = [
+        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>{_cell(own.utilisation_ratio, percent)}"
+        f"{_cell(own.prefix_hit_ratio, percent)}{_cell(own.preemptions, number)}</tr>"
+        for name, own in point.engines.items()
+    ]
+    yield _table(["pool", "replicas", "busy", "prefix hits", "preemptions"], engines)
+    facts = {
+        "fairness": f"{number(figures.fairness.value)} (Jain's index of tenants; 1 is fair)",
+        "refusals": ", ".join(f"{count:,} {reason}" for reason, count in figures.total.reasons.items())
+        or "none",
+        "of all requests": conserved_words(point),
+        "measured": f"{duration(point.measured_s)} after {duration(point.warm_up_s.value)} of warm-up, "
+        f"seeds {', '.join(map(str, point.seeds))}",
+    }
+    yield _definitions(facts)
+    if plots is not None and plots.timeline is not None:
+        yield _over_time(plots.timeline, point.seeds[0])
+
+
+def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budgets]) -> str:
+    headings = [kind, "requests", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "token share"]
+    rows = []
+    for name, own in groups.items():
+        budget = budgets.get(name, Budgets())
+        cells = [f"<td>{own.requests:,}</td><td>{own.ok:,}</td>", _cell(own.goodput_ratio, percent)]
+        cells.append(_cell(own.ttft_s.p95, duration, budget.ttft_s))
+        cells.append(_cell(own.tpot_s.p95, duration, budget.tpot_s))
+        cells.append(_cell(own.e2e_s.p95, duration, budget.e2e_s))
+        cells.append(_cell(own.token_share, percent))
+        rows.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
+    return _table(headings, rows)
+
+
+def _over_time(timeline: Timeline, seed: int) -> str:
+    x = Axis(label="seconds from the start", shown=number)
+    at = timeline.at_s
+    share = Axis(label="share", shown=percent, least=0, most=1)
+    many = Axis(label="requests", shown=number, least=0)
+    queues = [
+        Series(name=f"{name}: {what}", x=at, y=values)
+        for name, pool in timeline.pools.items()
+        for what, values in (("in the gateway", pool.queued), ("in engines", pool.waiting))
+    ]
+    caches = [
+        Series(name=f"{name}: {what}", x=at, y=values)
+        for name, pool in timeline.pools.items()
+        for what, values in (("mean", pool.kv_used_ratio), ("fullest", pool.kv_used_most))
+    ]
+    running = [Series(name=name, x=at, y=pool.running) for name, pool in timeline.pools.items()]
+    rates = _largest(timeline.refusals, len(at))
+    refusals = [
+        Series(name=name, x=at, y=[value / timeline.step_s for value in values])
+        for name, values in rates.items()
+    ]
+    figures = [
+        Plot(title="Tenants' share of tokens", series=_shares(timeline), x=x, y=share, stacked=True),
+        Plot(title="Queues", series=queues, x=x, y=many),
+        Plot(title="Running in engines", series=running, x=x, y=many),
+        Plot(title="KV cache in use", series=caches, x=x, y=share),
+        Plot(title="Refused or cut", series=refusals, x=x, y=Axis(label="requests/s", shown=number, least=0)),
+    ]
+    drawn = "".join(as_figure(each) for each in figures)
+    return f'<p class="quiet">Over time, seed {seed}:</p><div class="plots">{drawn}</div>'
+
+
+def _shares(timeline: Timeline) -> list[Series]:
+    """Of the tokens of the last tenth of the run or less, so that the shares do not flicker."""
+    length = len(timeline.at_s)
+    tokens = _largest(timeline.tenant_tokens, length)
+    width = max(1, length // 24)
+    sums = {name: _moving(values, width) for name, values in tokens.items()}
+    totals = [sum(each) for each in zip(*sums.values(), strict=True)] if sums else []
+    return [
+        Series(
+            name=name,
+            x=timeline.at_s,
+            y=[value / total if total else 0.0 for value, total in zip(values, totals, strict=True)],
+        )
+        for name, values in sums.items()
+    ]
+
+
+def _moving(values: Sequence[float], width: int) -> list[float]:
+    """Sums of the last `width` values."""
+    sums = [0.0, *accumulate(values)]
+    return [sums[end] - sums[max(0, end - width)] for end in range(1, len(sums))]
+
+
+def _largest(series: Mapping[str, Sequence[float]], length: int) -> dict[str, Sequence[float]]:
+    """As many as can be told apart, the rest as one."""
+    order = sorted(series, key=lambda name: -sum(series[name]))
+    if len(order) <= MOST_SERIES:
+        return {name: series[name] for name in order}
+    kept = {name: series[name] for name in order[: MOST_SERIES - 1]}
+    others = [sum(series[name][place] for name in order[MOST_SERIES - 1 :]) for place in range(length)]
+    return {**kept, "others": others}
+
+
+# -- elements -------------------------------------------------------------------------------------
+
+
+def _table(headings: Sequence[str], rows: Sequence[str], caption: str = "") -> str:
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    below = f"<caption>{escape(caption)}</caption>" if caption else ""
+    inner = f"{below}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
+    return f'<div class="scroll"><table>{inner}</table></div>'
+
+
+def _cell(estimate: Estimate, shown: Callable[[float], str], budget: float | None = None) -> str:
+    """A figure above its interval; marked where it is above its budget."""
+    over = ' class="bad"' if budget is not None and estimate.value > budget else ""
+    if isnan(estimate.low):
+        return f"<td{over}>{shown(estimate.value)}</td>"
+    return f"<td{over}>{shown(estimate.value)}<small>{between(estimate, shown)}</small></td>"
+
+
+def _definitions(words: Mapping[str, str]) -> str:
+    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in words.items())
+    return f"<dl>{items}</dl>"

@@ -1,0 +1,227 @@
+"""What comes in during a run, by the options of the command?
+
+A trace is replayed as it was, or faster, or with more of such clients; without one, arrivals are drawn. Who
+asks is drawn by the tenants' shares, with dice of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from math import inf, isfinite
+
+import msgspec
+
+from tidegate.config.traces import load_trace
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.units import format_duration
+from tidegate.workload.arrivals import Arrivals, Poisson, Renewal
+from tidegate.workload.dice import dice
+from tidegate.workload.gaps import Gamma
+from tidegate.workload.lengths import Lengths, Pairs, same_lengths
+from tidegate.workload.requests import OpenLoop, PlannedRequest, TenantShare, plan_requests, replayed
+from tidegate.workload.scaling import at_rate, sped_up, spread, windowed
+from tidegate.workload.traces.rows import TraceRow
+
+DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
+DEFAULT_FOR_S = 600.0
+"""Of arrivals that are drawn; a trace is replayed to its end."""
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant of the load."""
+
+    name: str
+    share: float = 1.0
+    model: str = ""
+    priority: str = ""
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes in; None where the option was not given."""
+
+    trace: str | None = None
+    """Name or path; None: arrivals are drawn."""
+    from_s: float = 0.0
+    for_s: float | None = None
+    requests: int | None = None
+    """At most so many."""
+    rate_per_s: float | None = None
+    """With a trace: as many of its clients as make that rate."""
+    cv: float | None = None
+    """Coefficient of variation of the gaps; None: Poisson, which has 1."""
+    time_scale: float = 1.0
+    spread: bool = False
+    """Spread what shares an instant because the trace rounds its times."""
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    lengths: str | None = None
+    """Trace whose pairs of lengths are drawn from."""
+    askers: tuple[Asker, ...]
+
+    @property
+    def span_s(self) -> float:
+        """How long requests come, at most; inf if only their number ends it."""
+        if self.trace is None:
+            # Where only a number of requests was asked for, the number ends the run.
+            return self.for_s or (inf if self.requests else DEFAULT_FOR_S)
+        return inf if self.for_s is None else self.for_s
+
+    def __str__(self) -> str:
+        """In a line."""
+        return ", ".join(_words(self))
+
+
+def check(load: Load) -> None:
+    """Raise ConfigurationError for what cannot be; a trace is read, and judged, here."""
+    positive = [
+        ("--rate", load.rate_per_s),
+        ("--for", load.for_s),
+        ("--time-scale", load.time_scale),
+        ("--cv", load.cv),
+    ]
+    problems = [
+        f"{name} is above 0, not {value:g}"
+        for name, value in positive
+        if value is not None and not 0 < value < inf
+    ]
+    counts = [
+        ("--requests", load.requests),
+        ("--prompt-tokens", load.prompt_tokens),
+        ("--output-tokens", load.output_tokens),
+    ]
+    problems += [
+        f"{name} is at least 1, not {value}" for name, value in counts if value is not None and value < 1
+    ]
+    if load.trace is None:
+        needless = [
+            ("--from", load.from_s),
+            ("--time-scale", load.time_scale != 1),
+            ("--spread", load.spread),
+        ]
+        problems += [f"{name} is for traces; name one with --trace" for name, given in needless if given]
+    elif load.cv is not None or load.lengths is not None:
+        problems.append("--cv and --lengths are for arrivals that are drawn, not for a trace")
+    if problems:
+        raise ConfigurationError(problems)
+    if load.trace is not None:
+        _rows(load, seed=0)
+    if load.lengths is not None:
+        _pairs(load.lengths)
+
+
+def workload_of(load: Load, seed: int) -> OpenLoop:
+    """The requests of one run; the same for the same load and seed."""
+    shares = [TenantShare(asker.name, asker.share) for asker in load.askers]
+    planned = _replayed(load, shares, seed) if load.trace is not None else _drawn(load, shares, seed)
+    return OpenLoop(_addressed(islice(planned, load.requests), load.askers))
+
+
+def span_of(load: Load) -> float:
+    """Seconds from the start to the last request, about; for a progress bar and for samples."""
+    if load.trace is not None:
+        rows = _rows(load, seed=0)
+        span_s = rows[-1].arrived_s
+        return span_s * min(1.0, load.requests / len(rows)) if load.requests else span_s
+    if load.requests is None:
+        return load.span_s
+    return min(load.span_s, load.requests / (load.rate_per_s or DEFAULT_RATE_PER_S))
+
+
+def _drawn(load: Load, shares: Sequence[TenantShare], seed: int) -> Iterator[PlannedRequest]:
+    rate = DEFAULT_RATE_PER_S if load.rate_per_s is None else load.rate_per_s
+    arrivals: Arrivals = Poisson(rate) if load.cv is None else Renewal.steady(rate, Gamma(load.cv))
+    prompt, output = load.prompt_tokens, load.output_tokens
+    lengths: Iterable[Lengths]
+    if load.lengths is None:
+        lengths = same_lengths(prompt or DEFAULT_PROMPT_TOKENS, output or DEFAULT_OUTPUT_TOKENS)
+    else:
+        drawn = _pairs(load.lengths).lengths(dice(seed, "lengths"))
+        lengths = (Lengths(prompt or own.prompt_tokens, output or own.output_tokens) for own in drawn)
+    return plan_requests(arrivals, lengths, dice(seed, "arrivals"), tenants=shares, for_s=load.span_s)
+
+
+def _replayed(load: Load, shares: Sequence[TenantShare], seed: int) -> Iterator[PlannedRequest]:
+    return replayed(_rows(load, seed), dice(seed, "tenants"), tenants=shares, name=load.trace or "")
+
+
+def _rows(load: Load, seed: int) -> list[TraceRow]:
+    """The part of a trace that is replayed, at its new speed and rate."""
+    trace = load.trace or ""
+    for_s = inf if load.for_s is None else load.for_s * load.time_scale
+    rows: Iterable[TraceRow] = windowed(_trace(trace), load.from_s, for_s)
+    if load.spread:
+        rows = spread(rows, dice(seed, "spread"))
+    found = list(sped_up(rows, load.time_scale))
+    if not found:
+        raise ConfigurationError([f"trace {trace}: nothing arrives where --from and --for point"])
+    if load.rate_per_s is not None:
+        found = at_rate(found, load.rate_per_s / _rate_of(found, trace), seed)
+    if load.prompt_tokens is None and load.output_tokens is None:
+        return found
+    return [_resized(row, load.prompt_tokens, load.output_tokens) for row in found]
+
+
+def _rate_of(rows: Sequence[TraceRow], trace: str) -> float:
+    span_s = rows[-1].arrived_s
+    if len(rows) < 2 or span_s <= 0:
+        raise ConfigurationError([f"trace {trace}: too few requests to have a rate; leave out --rate"])
+    return (len(rows) - 1) / span_s
+
+
+def _resized(row: TraceRow, prompt_tokens: int | None, output_tokens: int | None) -> TraceRow:
+    """With other lengths. A prompt of another length is another prompt, and shares nothing."""
+    if output_tokens is not None:
+        row = msgspec.structs.replace(row, output_tokens=output_tokens)
+    if prompt_tokens is not None:
+        row = msgspec.structs.replace(row, prompt_tokens=prompt_tokens, prefix=(), prefix_block_tokens=0)
+    return row
+
+
+def _addressed(planned: Iterable[PlannedRequest], askers: Sequence[Asker]) -> Iterator[PlannedRequest]:
+    """Each asks for its tenant's model and class."""
+    special = {asker.name: asker for asker in askers if asker.model or asker.priority}
+    if not special:
+        return iter(planned)
+    return (
+        msgspec.structs.replace(each, model=own.model, priority=own.priority)
+        if (own := special.get(each.tenant))
+        else each
+        for each in planned
+    )
+
+
+@lru_cache(maxsize=4)
+def _trace(name: str) -> list[TraceRow]:
+    return load_trace(name)
+
+
+@lru_cache(maxsize=4)
+def _pairs(name: str) -> Pairs:
+    return Pairs([Lengths(max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in _trace(name)])
+
+
+def _words(load: Load) -> Iterator[str]:
+    if load.trace is not None:
+        yield f"trace {load.trace}"
+        if load.time_scale != 1:
+            yield f"{load.time_scale:g} times as fast"
+        if load.rate_per_s is not None:
+            yield f"at {load.rate_per_s:g} requests/s"
+    else:
+        rate = DEFAULT_RATE_PER_S if load.rate_per_s is None else load.rate_per_s
+        yield f"{rate:g} requests/s, " + ("Poisson" if load.cv is None else f"gaps of CV {load.cv:g}")
+    if load.lengths is not None:
+        yield f"lengths of {load.lengths}"
+    sized = load.trace is None and load.lengths is None
+    prompt = load.prompt_tokens or (DEFAULT_PROMPT_TOKENS if sized else None)
+    output = load.output_tokens or (DEFAULT_OUTPUT_TOKENS if sized else None)
+    if prompt is not None:
+        yield f"{prompt} prompt tokens"
+    if output is not None:
+        yield f"{output} output tokens"
+    if load.requests is not None:
+        yield f"{load.requests} requests"
+    if isfinite(load.span_s):
+        yield f"for {format_duration(load.span_s)}"

@@ -1,0 +1,187 @@
+"""Which runs does a command line ask for, and which of its points cannot be?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tidegate.config import Config, parse
+from tidegate.config.loading import read
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
+from tidegate.core.units import parse_duration
+from tidegate.sim.scenario import Scenario
+from tidegate.sim.scenario import check as check_scenario
+from tidegate.simulate.figures import Terms
+from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
+from tidegate.simulate.load import Load
+from tidegate.simulate.load import check as check_load
+from tidegate.simulate.run import AUTO, RunSettings
+from tidegate.simulate.sweeps import SHORT, points_of, settings_of
+
+
+def _text(text: str) -> str:
+    return text
+
+
+LOAD_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "trace": ("trace", _text),
+    "rate": ("rate_per_s", float),
+    "cv": ("cv", float),
+    "time_scale": ("time_scale", float),
+    "requests": ("requests", int),
+    "prompt_tokens": ("prompt_tokens", int),
+    "output_tokens": ("output_tokens", int),
+    "lengths": ("lengths", _text),
+}
+"""Options of the load that a sweep may set, with the field of `Load` and how it is read."""
+OPTIONS = ("profile", *LOAD_OPTIONS)
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says, before any of it is judged."""
+
+    file: Path
+    load: Load
+    """`askers` are those of each point's file."""
+    values: dict[str, str] = {}
+    """Settings that stand instead of the file's at every point."""
+    sweeps: tuple[str, ...] = ()
+    profile: str | None = None
+    budgets: Budgets = Budgets()
+    warm_up: str | float = AUTO
+    seed: int = 1
+    repeat: int = 1
+
+    @property
+    def seeds(self) -> range:
+        """One for each run of a point."""
+        return range(self.seed, self.seed + self.repeat)
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of the sweep, judged."""
+
+    set: dict[str, str]
+    scenario: Scenario
+    load: Load
+    terms: Terms
+    assumed: tuple[str, ...]
+    """Pools of which the file does not say what they are."""
+    profile: str | None
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+    """A point that cannot be."""
+
+    set: dict[str, str]
+    problems: tuple[str, ...]
+
+
+def points(plan: Plan) -> list[Point | Impossible]:
+    """Every point of the plan. Raises ConfigurationError for what is wrong with all of them."""
+    text = read(plan.file)
+    return [_point(plan, text, each) for each in points_of(plan.sweeps)]
+
+
+def runs_of(
+    plan: Plan, point: Point, *, records: bool, plots: bool, perfetto: Path | None
+) -> Iterator[RunSettings]:
+    """The runs of one point. The first keeps its timeline, and writes its batches to `perfetto`."""
+    for seed in plan.seeds:
+        first = seed == plan.seed
+        yield RunSettings(
+            scenario=point.scenario,
+            load=point.load,
+            terms=point.terms,
+            seed=seed,
+            warm_up=plan.warm_up,
+            timeline=plots and first,
+            keep_records=records,
+            perfetto=perfetto if first else None,
+        )
+
+
+def values_of(texts: Sequence[str]) -> dict[str, str]:
+    """Settings by path, of `--set KEY=VALUE`."""
+    values = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key or not value:
+            raise ConfigurationError([f"--set {text}: write KEY=VALUE, such as limits.max_in_flight=100"])
+        values[SHORT.get(key, key)] = value
+    return values
+
+
+def seconds_of(option: str, text: str | None) -> float | None:
+    """A duration; what is wrong with it names the option."""
+    if text is None:
+        return None
+    try:
+        return parse_duration(text)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{option}: {problem}" for problem in error.problems]) from None
+
+
+def warm_up_of(text: str) -> str | float:
+    """`auto`, `none`, or a duration."""
+    if text == AUTO:
+        return AUTO
+    return 0.0 if text == "none" else seconds_of("--warmup", text) or 0.0
+
+
+def header_of(plan: Plan, planned: Sequence[Point | Impossible]) -> str:
+    """What will be run, in a line."""
+    first = next(each for each in planned if isinstance(each, Point))
+    replicas = sum(map(len, first.scenario.pools.values()))
+    fleet = f"{_many(len(first.scenario.pools), 'pool')}, {_many(replicas, 'replica')}"
+    seeds = f"seed {plan.seed}" if plan.repeat == 1 else f"seeds {plan.seed} to {plan.seed + plan.repeat - 1}"
+    sweep = f"{len(planned)} points, the first of them: " if len(planned) > 1 else ""
+    return f"simulating {plan.file}: {sweep}{fleet}; {first.load}; {seeds}"
+
+
+def _point(plan: Plan, text: str, set_: dict[str, str]) -> Point | Impossible:
+    try:
+        own, paths = settings_of(set_, OPTIONS)
+        config = parse(
+            text, str(plan.file), base=plan.file.parent, environ=None, values={**plan.values, **paths}
+        )
+        return _judged(plan, config, set_, own)
+    except ConfigurationError as error:
+        return Impossible(set=set_, problems=tuple(error.problems))
+
+
+def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, str]) -> Point:
+    profile = own.get("profile", plan.profile)
+    load = msgspec.structs.replace(plan.load, askers=askers_of(config), **_load_values(own))
+    check_load(load)
+    scenario = scenario_of(config, profile)
+    check_scenario(scenario)
+    return Point(
+        set=set_,
+        scenario=scenario,
+        load=load,
+        terms=terms_of(config, plan.budgets),
+        assumed=tuple(assumed_of(config)),
+        profile=profile,
+    )
+
+
+def _load_values(own: Mapping[str, str]) -> dict[str, Any]:
+    values = {}
+    for key, text in own.items():
+        if key in LOAD_OPTIONS:
+            field, convert = LOAD_OPTIONS[key]
+            try:
+                values[field] = convert(text)
+            except ValueError:
+                kind = "a whole number" if convert is int else "a number"
+                raise ConfigurationError([f"{key}={text}: is not {kind}"]) from None
+    return values
+
+
+def _many(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"

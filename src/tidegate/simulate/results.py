@@ -1,0 +1,163 @@
+"""What does a simulation say, of every point of a sweep?
+
+`Result` is what `--json` prints: keys in the order of the fields, units last, null for what cannot be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import nan
+
+import msgspec
+
+from tidegate import __version__
+from tidegate.core.records import Budgets
+from tidegate.sim.statistics import LEVEL, TAIL_SAMPLES, Estimate, Method, Spread, estimate_over
+from tidegate.simulate.engines import PoolFigures, engines_over
+from tidegate.simulate.figures import Figures, figures_over
+from tidegate.simulate.run import RunResult
+
+BOUNDARIES = {
+    "ttft_s": "from the request's arrival at the gateway to the arrival of its first token there",
+    "tpot_s": "(e2e_s - ttft_s) / (output tokens - 1), of answers with 2 tokens or more",
+    "e2e_s": "from the request's arrival at the gateway to the arrival of its last token there",
+    "queued_s": "from the request's arrival at the gateway to its last dispatch",
+}
+"""Where each latency begins and ends. The way between a client and the gateway is in none of them."""
+
+
+class Conservation(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of every request that reached the gateway, a client's retries among them."""
+
+    arrived: int
+    finished: int
+    """Answered, truncated ones included."""
+    broken: int
+    """The answer broke off after its first byte."""
+    rejected: int
+    """Refused without having waited."""
+    evicted: int
+    """Refused after having waited or been tried."""
+    cancelled: int
+    """The client left."""
+    in_flight: int
+    """Not ended when the run ended."""
+    retries: int
+    """Of those that arrived, the ones that a client made again."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether all that arrived is accounted for."""
+        ended = self.finished + self.broken + self.rejected + self.evicted + self.cancelled
+        return self.arrived == ended + self.in_flight
+
+
+class PointResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of a sweep, over its seeds."""
+
+    set: dict[str, str]
+    """What the sweep sets there; empty for the only point."""
+    problems: tuple[str, ...] = ()
+    """Why it cannot be. Then it has no figures."""
+    seeds: tuple[int, ...] = ()
+    figures: Figures | None = None
+    """null where there are problems, or nothing was done before Ctrl-C."""
+    engines: dict[str, PoolFigures] = {}
+    """By pool, over whole runs."""
+    conservation: Conservation | None = None
+    """Over whole runs of all seeds, warm-up included."""
+    warm_up_s: Estimate = Estimate()
+    """Not measured, at the beginning of each run."""
+    measured_s: float = nan
+    """Of all seeds together."""
+    simulated_s: float = nan
+    """Of all seeds together, to the last event."""
+    warnings: tuple[str, ...] = ()
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole simulation."""
+
+    tidegate: str = __version__
+    configuration: str
+    load: str
+    """What came in, in words."""
+    boundaries: dict[str, str] = msgspec.field(default_factory=lambda: dict(BOUNDARIES))
+    interval_level: float = LEVEL
+    budgets: dict[str, Budgets]
+    """By class."""
+    interrupted: bool = False
+    """Ctrl-C: some points or seeds are missing."""
+    points: list[PointResult]
+
+
+def point_over(set_: dict[str, str], runs: Sequence[RunResult]) -> PointResult:
+    """A point from its runs, one for each seed."""
+    if not runs:
+        return PointResult(set=set_)
+    figures = figures_over([run.figures for run in runs])
+    return PointResult(
+        set=set_,
+        seeds=tuple(run.seed for run in runs),
+        figures=figures,
+        engines=engines_over([run.engines for run in runs]),
+        conservation=_conserved(runs),
+        warm_up_s=estimate_over([run.window.from_s for run in runs]),
+        measured_s=sum(run.window.span_s for run in runs),
+        simulated_s=sum(run.simulated_s for run in runs),
+        warnings=tuple(_warnings(figures, runs)),
+    )
+
+
+def as_json(result: Result) -> str:
+    """Indented; every figure that does not exist is null."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
+
+
+def latencies(figures: Figures) -> list[tuple[str, str, Spread]]:
+    """Budget's name, heading and figures of each latency."""
+    total = figures.total
+    return [
+        ("ttft_s", "TTFT", total.ttft_s),
+        ("tpot_s", "TPOT", total.tpot_s),
+        ("e2e_s", "E2E", total.e2e_s),
+        ("", "queued", total.queued_s),
+    ]
+
+
+def _conserved(runs: Sequence[RunResult]) -> Conservation | None:
+    """None if no run was complete."""
+    whole = [run for run in runs if run.counts is not None]
+    if not whole:
+        return None
+    names = [name for name in Conservation.__struct_fields__ if name != "retries"]
+    sums = {name: sum(getattr(run.counts, name) for run in whole) for name in names}
+    return Conservation(**sums, retries=sum(run.retries for run in whole))
+
+
+def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
+    spreads = [(heading, spread) for _, heading, spread in latencies(figures)[:3] if spread.count]
+    if not spreads:
+        yield "nothing was answered: there is nothing to measure"
+        return
+    unsteady = sum(not run.steady for run in runs)
+    if unsteady:
+        where = "" if len(runs) == 1 else f" with {unsteady} of {len(runs)} seeds"
+        yield (
+            f"no steady state was found{where}: the run is too short, or the load more than the fleet can "
+            "serve; all of it was measured"
+        )
+    thin = {name.upper() for _, spread in spreads for name in spread.thin}
+    if thin:
+        names = ", ".join(sorted(thin))
+        yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: run longer to be sure of them"
+    if any(spread.correlated for _, spread in spreads):
+        yield (
+            "even the longest batches of a run hang together: the intervals are too narrow; run longer, "
+            "or use --repeat"
+        )
+    if any(spread.method is Method.NONE for _, spread in spreads):
+        yield "too few samples for intervals; run longer"
+    conserved = _conserved(runs)
+    if conserved is not None and not conserved.holds:
+        yield "requests were lost or counted twice: this is a fault of the simulator; please report it"

@@ -1,0 +1,162 @@
+"""One run of one point: what is it told, and what does it give back?
+
+Both cross from one process to another, so a run gives figures, not requests, unless those are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+
+import msgspec
+import numpy as np
+
+from tidegate.core.records import RequestRecord
+from tidegate.sim.driver import Counts
+from tidegate.sim.run import Outcome, simulate
+from tidegate.sim.samples import Sample
+from tidegate.sim.scenario import Scenario
+from tidegate.sim.statistics import warm_up
+from tidegate.simulate.columns import Columns, Floats, e2e_s, ok, tpot_s, ttft_s
+from tidegate.simulate.engines import PoolFigures, engines_of
+from tidegate.simulate.figures import Figures, Terms, Window, measure
+from tidegate.simulate.load import Load, span_of, workload_of
+from tidegate.simulate.perfetto import BatchTrace
+from tidegate.simulate.timeline import Recorder, Timeline, step_of
+
+AUTO = "auto"
+SHOWN_RATIOS = (*(step / 100 for step in range(100)), 0.995, 0.999, 1.0)
+"""Of the distributions that plots show."""
+
+
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    scenario: Scenario
+    load: Load
+    terms: Terms
+    seed: int
+    warm_up: str | float = AUTO
+    """Seconds that are not measured, or AUTO: found for drawn arrivals, 0 for a trace."""
+    timeline: bool = False
+    keep_records: bool = False
+    perfetto: Path | None = None
+
+
+class Plots(msgspec.Struct, frozen=True, kw_only=True):
+    """What is only shown, never counted."""
+
+    ttft_s: tuple[float, ...]
+    """At `SHOWN_RATIOS`, of answered requests within the window; as the next two."""
+    tpot_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+    timeline: Timeline | None = None
+
+
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave."""
+
+    seed: int
+    figures: Figures
+    engines: dict[str, PoolFigures]
+    counts: Counts | None
+    """None: it was interrupted."""
+    retries: int
+    steady: bool
+    """False: no steady state was found; all of the run was measured."""
+    window: Window
+    simulated_s: float
+    events: int
+    cpu_s: float
+    plots: Plots
+    columns: Columns | None = None
+
+
+def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -> RunResult:
+    """Simulate. `on_time` is told now and then how many simulated seconds have passed.
+
+    Ctrl-C ends the run early; what has ended by then is measured.
+    """
+    columns = Columns()
+    pool_of = {each.name: pool for pool, replicas in settings.scenario.pools.items() for each in replicas}
+    recorder = Recorder(step_of(span_of(settings.load)), pool_of)
+    began = process_time()
+    outcome = _simulated(settings, columns, recorder, on_time)
+    rows = columns.rows()
+    last_s = float(rows["arrived_at"][-1]) if len(rows) else 0.0
+    from_s, steady = _measured_from(settings, columns)
+    window = Window(min(from_s, last_s), last_s)
+    return RunResult(
+        seed=settings.seed,
+        figures=measure(columns, window, settings.terms),
+        engines=engines_of(settings.scenario, outcome) if outcome else {},
+        counts=outcome.counts if outcome else None,
+        retries=outcome.retries if outcome else 0,
+        steady=steady,
+        window=window,
+        simulated_s=outcome.simulated_s if outcome else last_s,
+        events=outcome.events if outcome else 0,
+        cpu_s=process_time() - began,
+        plots=_plots(columns, window, recorder.timeline if settings.timeline else None),
+        columns=columns if settings.keep_records else None,
+    )
+
+
+def _simulated(
+    settings: RunSettings,
+    columns: Columns,
+    recorder: Recorder,
+    on_time: Callable[[float], None] | None,
+) -> Outcome | None:
+    trace = BatchTrace(settings.perfetto) if settings.perfetto is not None else None
+    add: Callable[[RequestRecord], None] = columns.add
+
+    def on_sample(sample: Sample) -> None:
+        recorder(sample)
+        if trace is not None:
+            trace.sample(sample)
+        if on_time is not None:
+            on_time(sample.at_s)
+
+    try:
+        return simulate(
+            settings.scenario,
+            workload_of(settings.load, settings.seed),
+            settings.seed,
+            for_s=settings.load.span_s,
+            on_record=add,
+            sample_s=recorder.timeline.step_s,
+            on_sample=on_sample,
+            on_batch=trace.batch if trace is not None else None,
+        )
+    except KeyboardInterrupt:
+        return None
+    finally:
+        if trace is not None:
+            trace.close()
+
+
+def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool]:
+    """Where the window begins, and whether a steady state was found where one was looked for."""
+    if isinstance(settings.warm_up, float):
+        return settings.warm_up, True
+    if settings.load.trace is not None:  # its beginning is as much a part of it as its end
+        return 0.0, True
+    rows = columns.rows()
+    rows = rows[ok(rows)]
+    cut = warm_up(e2e_s(rows))
+    return (float(rows["arrived_at"][cut]) if cut else 0.0), cut is not None
+
+
+def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
+    rows = columns.rows()
+    rows = rows[ok(rows) & (rows["arrived_at"] >= window.from_s)]
+
+    def shown(values: Floats) -> tuple[float, ...]:
+        values = values[~np.isnan(values)]
+        return tuple(np.quantile(values, SHOWN_RATIOS).tolist()) if len(values) else ()
+
+    return Plots(
+        ttft_s=shown(ttft_s(rows)), tpot_s=shown(tpot_s(rows)), e2e_s=shown(e2e_s(rows)), timeline=timeline
+    )

@@ -1,0 +1,174 @@
+"""What do the figures of a trace say, to people and to programs?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import isnan
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from tidegate.core.records import Distribution
+from tidegate.core.text import printable
+from tidegate.core.units import format_duration
+from tidegate.workload.pool_statistics import PoolStatistics
+from tidegate.workload.reuse import Reuse
+from tidegate.workload.session_statistics import SessionStatistics
+from tidegate.workload.statistics import ArrivalFigures, LogStatistics
+from tidegate.workload.traces.formats import Format
+
+MOST_MODELS = 5
+"""Shown; JSON has all."""
+
+Show = Callable[[float], str]
+
+
+class TraceReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A trace in figures: of a log, of sessions, or of a pool of clients, whichever it is."""
+
+    trace: str
+    form: Format
+    log: LogStatistics | None = None
+    sessions: SessionStatistics | None = None
+    pool: PoolStatistics | None = None
+
+
+def as_table(report: TraceReport) -> RenderableType:
+    """The report for a terminal."""
+    title = f"{escape(printable(report.trace))} ({report.form})"
+    if report.log is not None:
+        return Group(*_log(title, report.log))
+    if report.sessions is not None:
+        return Group(*_sessions(title, report.sessions))
+    assert report.pool is not None
+    return Group(*_pool(title, report.pool))
+
+
+def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
+    lengths = [("prompt tokens", log.prompt_tokens, _number), ("output tokens", log.output_tokens, _number)]
+    if log.sessions is not None:
+        lengths += [
+            ("turns a session", log.sessions.turns, _number),
+            ("gap in a session", log.sessions.gap_s, _seconds),
+        ]
+    yield _spreads(title, lengths)
+    grid = _grid()
+    grid.add_row("requests", f"{log.requests:,}")
+    if log.arrivals is not None:
+        _add_arrivals(grid, log.arrivals, log.requests)
+    grid.add_row("correlation", f"{_number(log.length_correlation)} of prompt and output tokens")
+    if log.empty_outputs:
+        grid.add_row("failures", f"{log.empty_outputs:,} with 0 output tokens")
+    if log.repeated_rows:
+        grid.add_row("repeated", f"{log.repeated_rows:,} rows are equal to the row above")
+    if log.sessions is not None:
+        found = log.sessions
+        grid.add_row("sessions", f"{found.sessions:,} of {found.requests:,} requests")
+    if log.reuse is not None:
+        _add_reuse(grid, log.reuse)
+    for name, requests in list(log.models.items())[:MOST_MODELS]:
+        grid.add_row("model", f"{escape(printable(name))}: {_percent(requests / log.requests)}")
+    yield grid
+
+
+def _add_arrivals(grid: Table, arrivals: ArrivalFigures, requests: int) -> None:
+    grid.add_row("span", _seconds(arrivals.span_s))
+    grid.add_row("rate", f"{_number(arrivals.rate_per_s)} requests/s")
+    rounded = f"; times are rounded, {arrivals.instants:,} differ" if arrivals.instants < requests / 2 else ""
+    grid.add_row("gap CV", f"{_number(arrivals.gap_cv)}{rounded}")
+    counts = [f"{_number(each.dispersion)} in {window_s} s" for window_s, each in arrivals.counts.items()]
+    grid.add_row("variance/mean", f"{', '.join(counts)}, of counts in whole windows; 1 is Poisson")
+    rest = [_number(each.dispersion) for each in arrivals.counts_with_rest.values()]
+    grid.add_row("", f"{', '.join(rest)} with the last window, in which the trace ends")
+    minute = arrivals.counts[60]
+    grid.add_row("busiest minute", f"{_number(minute.peak_ratio)} x the mean of {minute.windows} minutes")
+
+
+def _add_reuse(grid: Table, reuse: Reuse) -> None:
+    blocks, distinct = (
+        f"{reuse.blocks:,} of {reuse.block_tokens} tokens",
+        f"{reuse.distinct_blocks:,} distinct",
+    )
+    grid.add_row("blocks", f"{blocks}, {distinct}")
+    found = f"{_percent(reuse.found_blocks_ratio)} of blocks, {_percent(reuse.found_tokens_ratio)} of tokens"
+    grid.add_row("reuse", f"{found}, in an unlimited cache")
+    some, more = _percent(reuse.requests_found_ratio), _percent(reuse.requests_found_more_ratio)
+    grid.add_row("", f"{some} of requests find a block, {more} more than one")
+
+
+def _sessions(title: str, found: SessionStatistics) -> Iterable[RenderableType]:
+    yield _spreads(
+        title,
+        [
+            ("prompt tokens", found.prompt_tokens, _number),
+            ("of them new", found.new_tokens, _number),
+            ("output tokens", found.output_tokens, _number),
+            ("requests a session", found.turns, _number),
+            ("session", found.span_s, _seconds),
+            ("gap", found.gap_s, _seconds),
+            ("think time", found.think_s, _seconds),
+            ("answer", found.took_s, _seconds),
+            ("TTFT", found.ttft_s, _seconds),
+        ],
+    )
+    grid = _grid()
+    grid.add_row("sessions", f"{found.sessions:,}, {found.requests:,} requests; no common clock")
+    grid.add_row("sub-agents", f"{found.agents:,} in {found.sessions_with_agents:,} sessions")
+    grid.add_row("gap CV", f"P50 {_number(found.gap_cv.p50)}, P95 {_number(found.gap_cv.p95)}, by session")
+    heads = f"{_number(found.tool_tokens)} of tools, {_number(found.system_tokens)} of system prompt"
+    grid.add_row("head tokens", f"{heads}, on average")
+    _add_reuse(grid, found.reuse)
+    own = found.found_blocks_ratio
+    spread = f"P5 {_percent(own.p5)}, P50 {_percent(own.p50)}, P95 {_percent(own.p95)}"
+    grid.add_row("reuse by session", f"{spread} of blocks")
+    yield grid
+
+
+def _pool(title: str, pool: PoolStatistics) -> Iterable[RenderableType]:
+    rows = [("rate, requests/s", pool.rate_per_s, _number), ("gap CV", pool.cv, _number)]
+    yield _spreads(title, rows)
+    grid = _grid()
+    grid.add_row("clients", f"{pool.clients:,}, active in {pool.client_windows:,} windows of 10 minutes")
+    empty = f", {pool.empty_windows} of them without traffic" if pool.empty_windows else ""
+    grid.add_row("span", f"{_number(pool.days)} days, {pool.windows:,} windows{empty}")
+    grid.add_row("lowest rate", f"{_number(pool.least_rate_per_s)} requests/s")
+    shares = f"{_percent(pool.top_client_share)} by the first client, {_percent(pool.top_ten_share)} by ten"
+    grid.add_row("load", shares)
+    laws = [f"{name or 'none'} {count:,}" for name, count in pool.patterns.items()]
+    grid.add_row("laws of gaps", ", ".join(laws))
+    yield grid
+
+
+def _spreads(title: str, rows: Iterable[tuple[str, Distribution, Show]]) -> Table:
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD)
+    table.add_column("")
+    for name in ("mean", "P50", "P95", "P99", "max"):
+        table.add_column(name, justify="right")
+    for name, found, shown in rows:
+        table.add_row(name, *map(shown, (found.mean, found.p50, found.p95, found.p99, found.max)))
+    return table
+
+
+def _grid() -> Table:
+    return Table.grid(padding=(0, 2))
+
+
+def _number(value: float) -> str:
+    if isnan(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _seconds(value: float) -> str:
+    """Seconds, minutes, hours or days, whichever is read with least effort."""
+    for unit, unit_s in (("d", 86_400.0), ("h", 3600.0), ("m", 60.0)):
+        if value >= 2 * unit_s:
+            return f"{value / unit_s:.3g}{unit}"
+    return format_duration(value, 3)
+
+
+def _percent(ratio: float) -> str:
+    return "-" if isnan(ratio) else f"{ratio:.1%}"

@@ -1,0 +1,43 @@
+"""Agenda: acts in order of their instants, and of being put down."""
+
+from __future__ import annotations
+
+from math import inf
+
+from tidegate.sim.agenda import Agenda, dice
+
+
+def test_acts_happen_in_order() -> None:
+    """Equal instants keep the order in which they were put down; never is never."""
+    agenda, seen = Agenda(), list[tuple[float, str]]()
+    for when, what in [(2.0, "c"), (1.0, "a"), (inf, "never"), (2.0, "d"), (1.0, "b")]:
+        agenda.at(when, lambda now, said: seen.append((now, said)), what)
+
+    agenda.run()
+
+    assert seen == [(1.0, "a"), (1.0, "b"), (2.0, "c"), (2.0, "d")]
+    assert (agenda.now, agenda.events) == (2.0, 4)
+
+
+def test_nothing_happens_after_the_end() -> None:
+    """What an act puts down after it has stopped the agenda does not happen either."""
+    agenda, seen = Agenda(), list[float]()
+
+    def stop(now: float, again: bool) -> None:
+        seen.append(now)
+        agenda.stop()
+        agenda.at(now, stop, again)
+
+    agenda.at(1.0, stop, True)
+    agenda.at(2.0, stop, True)
+    agenda.run()
+
+    assert seen == [1.0]
+
+
+def test_each_purpose_has_its_own_dice() -> None:
+    """The same for the same seed and purpose, and others for others."""
+    draws = [dice(seed, purpose).random() for seed, purpose in [(1, "a"), (1, "a"), (1, "b"), (2, "a")]]
+
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 3

@@ -1,0 +1,205 @@
+"""Are the intervals as sure as they say, and is the beginning of a run found?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, isnan, log, sqrt
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import signal, stats
+
+from tidegate.sim.statistics import (
+    FEWEST,
+    Estimate,
+    Method,
+    Spread,
+    Values,
+    batches_of,
+    estimate_over,
+    mean_within,
+    spread_over,
+    spread_within,
+    t_quantile,
+    warm_up,
+)
+
+
+def autoregressive(phi: float, count: int, rng: np.random.Generator) -> Values:
+    """A stationary AR(1) series with standard normal values."""
+    noise = rng.standard_normal(count) * sqrt(1 - phi * phi)
+    series, _ = signal.lfilter([1.0], [1.0, -phi], noise, zi=np.array([phi * rng.standard_normal()]))
+    return np.asarray(series)
+
+
+def as_waits(series: Values) -> Values:
+    """The same series with exponential values, whose tail is long like that of latencies."""
+    return np.asarray(-np.log(stats.norm.sf(series)))
+
+
+def as_it_is(series: Values) -> Values:
+    """Normal values."""
+    return series
+
+
+NORMAL = {"mean": 0.0, "p50": 0.0, "p95": NormalDist().inv_cdf(0.95), "p99": NormalDist().inv_cdf(0.99)}
+WAITS = {"mean": 1.0, "p50": log(2), "p95": -log(0.05), "p99": -log(0.01)}
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 7, 8, 15, 19, 31, 100, 1_001])
+def test_t_quantile(degrees: int) -> None:
+    """Student's t is that of scipy."""
+    for ratio in (0.5, 0.6, 0.9, 0.975, 0.995, 0.9995):
+        assert t_quantile(ratio, degrees) == pytest.approx(
+            float(stats.t.ppf(ratio, degrees)), rel=1e-9, abs=1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    "shape, truth", [(as_it_is, NORMAL), (as_waits, WAITS)], ids=["normal", "exponential"]
+)
+@pytest.mark.parametrize("phi, count", [(0.0, 2_000), (0.0, 20_000), (0.9, 20_000), (0.97, 20_000)])
+def test_intervals_within_a_run_cover(
+    phi: float, count: int, shape: Callable[[Values], Values], truth: dict[str, float]
+) -> None:
+    """A 95 % interval holds the truth in 90 to 99 % of runs, whether values hang together or not."""
+    rng = np.random.default_rng(round(phi * 100) + count)
+    runs = [spread_within(shape(autoregressive(phi, count, rng))) for _ in range(300)]
+
+    for name, true in truth.items():
+        found: list[Estimate] = [getattr(run, name) for run in runs]
+        covered = sum(each.low <= true <= each.high for each in found) / len(runs)
+        assert 0.90 <= covered <= 0.99, (name, covered)
+    assert {run.method for run in runs} == {Method.BATCHES}
+
+
+def test_intervals_over_seeds_cover() -> None:
+    """So does that over the figures of independent runs, of percentiles too."""
+    rng = np.random.default_rng(3)
+    covered = dict.fromkeys(WAITS, 0)
+    for _ in range(200):
+        runs = [spread_within(as_waits(autoregressive(0.5, 4_000, rng))) for _ in range(8)]
+        together = spread_over(runs)
+        assert (together.method, together.parts, together.count) == (Method.SEEDS, 8, 32_000)
+        for name, true in WAITS.items():
+            each: Estimate = getattr(together, name)
+            covered[name] += each.low <= true <= each.high
+
+    assert all(0.90 <= count / 200 <= 0.99 for count in covered.values()), covered
+
+
+def test_correlated_values_need_longer_batches() -> None:
+    """Independent values get the most batches, others fewer; where none are enough the spread says so."""
+    rng = np.random.default_rng(5)
+    free, tied, walk = (autoregressive(phi, 4_096, rng) for phi in (0.0, 0.97, 0.99999))
+
+    assert batches_of(free) == 32
+    assert batches_of(tied) < 32
+    assert not spread_within(free).correlated
+    assert spread_within(walk).correlated
+
+
+def test_a_wider_interval_for_values_that_hang_together() -> None:
+    """The variance of the mean is (1 + phi) / (1 - phi) times that of independent values."""
+    rng = np.random.default_rng(6)
+
+    def width(phi: float) -> float:
+        found = [mean_within(autoregressive(phi, 20_000, rng)) for _ in range(40)]
+        return sum(each.high - each.low for each in found) / len(found)
+
+    assert width(0.9) / width(0.0) == pytest.approx(sqrt(1.9 / 0.1), rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "count, thin",
+    [
+        (100, ("p50", "p95", "p99")),
+        (199, ("p50", "p95", "p99")),
+        (200, ("p95", "p99")),
+        (2_000, ("p99",)),
+        (9_999, ("p99",)),
+        (10_000, ()),
+    ],
+)
+def test_thin_tails_are_named(count: int, thin: tuple[str, ...]) -> None:
+    """A percentile has at least 100 samples beyond it, or is named."""
+    assert spread_within(np.arange(float(count))).thin == thin
+
+
+def test_few_values_have_no_interval() -> None:
+    """One too few for eight batches of four: figures, but no interval."""
+    spread = spread_within(np.arange(FEWEST - 1.0))
+
+    assert (spread.method, spread.parts, spread.mean.value) == (Method.NONE, 0, 15.0)
+    assert isnan(spread.mean.low)
+    assert isnan(spread.p99.high)
+    assert spread_within(np.arange(float(FEWEST))).method == Method.BATCHES
+
+
+def test_no_values() -> None:
+    """Nothing was measured: every figure is nan, and other seeds decide."""
+    nothing, something = spread_within(np.array([])), spread_within(np.arange(50.0))
+
+    assert nothing.count == 0
+    assert isnan(nothing.p50.value)
+    assert isnan(nothing.max)
+    assert spread_over([nothing, something]).mean == Estimate(24.5)
+    assert spread_over([nothing, nothing]) is nothing
+    assert isnan(estimate_over([]).value)
+
+
+def test_one_seed_keeps_its_interval() -> None:
+    """Of a single run the interval is that within it."""
+    run = spread_within(np.arange(100.0))
+
+    assert spread_over([run]) is run
+
+
+def test_equal_values_are_certain() -> None:
+    """Where nothing varies the interval is a point."""
+    spread = spread_within(np.full(1_000, 2.5))
+
+    assert spread.mean == spread.p50 == spread.p99 == Estimate(2.5, 2.5, 2.5)
+    assert estimate_over([2.5, 2.5, 2.5]) == Estimate(2.5, 2.5, 2.5)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300))
+def test_figures_are_in_order(numbers: list[float]) -> None:
+    """Percentiles rise, each lies in its interval, and no interval leaves the sample."""
+    values = np.array(numbers)
+    spread: Spread = spread_within(values)
+
+    assert spread.p50.value <= spread.p95.value <= spread.p99.value <= spread.max
+    for each in (spread.p50, spread.p95, spread.p99):
+        if spread.method is not Method.NONE:
+            assert values.min() <= each.low <= each.value <= each.high <= values.max()
+    assert spread.mean.value == pytest.approx(float(values.mean()))
+
+
+def test_warm_up_is_cut() -> None:
+    """A ramp before a steady state is cut where it ends, to within a few batches; a steady run is kept."""
+    rng = np.random.default_rng(7)
+    steady = rng.standard_normal(5_000) + 10
+    ramp = np.linspace(0, 10, 500) + rng.standard_normal(500)
+
+    assert warm_up(np.concatenate([ramp, steady])) == pytest.approx(480, abs=40)
+    cut = warm_up(steady)
+    assert cut is not None
+    assert cut < 500
+
+
+@pytest.mark.parametrize("count", [0, 19, 5_000])
+def test_no_steady_state(count: int) -> None:
+    """What grows to the end, as a queue does under too much load, has none; nor has what is too short."""
+    assert warm_up(np.linspace(0, 1_000, count)) is None
+
+
+def test_intervals_are_finite() -> None:
+    """Two seeds are enough for an interval, if a wide one: Student's t with one degree is 12.7."""
+    estimate = estimate_over([1.0, 3.0])
+
+    assert estimate.high - estimate.value == pytest.approx(12.7062, abs=1e-3)
+    assert estimate.high < inf
