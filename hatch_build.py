@@ -1,6 +1,6 @@
 """How is the package built? As pure Python; with TIDEGATE_COMPILE=1 mypyc makes its hot modules C extensions.
 
-The modules are listed in pyproject.toml. Each extension stands beside its source, which tracebacks and readers
+The modules are listed in pyproject.toml. Extensions stand beside their sources, which tracebacks and readers
 want. What is installed behaves the same either way (docs/decisions/0007).
 """
 
@@ -45,7 +45,7 @@ class CompileHook(BuildHookInterface[Any]):
             build_data["force_include"][str(path)] = str(path.relative_to(built))
 
 
-def compile_modules(modules: list[str], root: Path) -> Path:
+def compile_modules(modules: list[str], root: Path, opt_level: str = "3") -> Path:
     """Compile `modules`, written as paths below src; gives the folder that holds the extensions."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
@@ -59,7 +59,7 @@ def compile_modules(modules: list[str], root: Path) -> Path:
     paths = [f"src/{module}" for module in modules]
     extensions = mypycify(
         ["--config-file=pyproject.toml", *paths],
-        opt_level="3",
+        opt_level=opt_level,
         debug_level="0",
         group_name="tidegate",
         target_dir=str(root / BUILD / "c"),

@@ -7,6 +7,7 @@ do not come back at all when told to wait longer than 120 s (openai 3.57, anthro
 from __future__ import annotations
 
 from math import ceil, inf
+from typing import Final
 
 import msgspec
 
@@ -15,15 +16,13 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.gateway.apis import Api, Form
 from tidegate.net.headers import Headers
 
-_REQUESTS, _TOKENS = (
-    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
-    % ((unit,) * 3)
-    for unit in (b"requests", b"tokens")
-)
+_FORM: Final = b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+_REQUESTS: Final = _FORM % ((b"requests",) * 3)
+_TOKENS: Final = _FORM % ((b"tokens",) * 3)
 
 LONGEST_WAIT_S = 120
-DAY_S = 86_400.0
-ROUNDING = 5e-7
+DAY_S: Final = 86_400.0
+ROUNDING: Final = 5e-7
 """Less than this above a whole unit is no more than the unit: 0.1 * 3 is more than 0.3 in its last digits."""
 DETAIL_CHARACTERS = 1_000
 """As much of a detail is said: it may quote what the client sent."""

@@ -8,8 +8,9 @@ to many peers is said in one go, and never later than before the loop waits agai
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-AT_ONCE_BYTES = 16_384
+AT_ONCE_BYTES: Final = 16_384
 """More than this is written at once: it gains nothing by company, and back-pressure must see it."""
 
 

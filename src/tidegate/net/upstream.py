@@ -8,7 +8,7 @@ its own framing, said nothing against it and brought not a byte too many.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
@@ -20,7 +20,7 @@ from tidegate.net.headers import Headers
 if TYPE_CHECKING:
     from tidegate.net.client import Client
 
-ONE_WRITE_BYTES = 65_536
+ONE_WRITE_BYTES: Final = 65_536
 """A longer body is written by itself rather than copied behind its head."""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
@@ -33,22 +33,24 @@ class Refusal(NamedTuple):
     quota: Quota | None = None
 
 
-class Asked(NamedTuple):
+class Asked:
     """A request after relief: the pool that will serve it and the output bound that it gets."""
 
-    pool: Pool
-    max_tokens: int | None
-    degraded: tuple[str, ...] = ()
+    def __init__(self, pool: Pool, max_tokens: int | None, degraded: tuple[str, ...] = ()) -> None:
+        self.pool: Final = pool
+        self.max_tokens: Final = max_tokens
+        self.degraded: Final = degraded
 
 
-class Standing(NamedTuple):
+class Standing:
     """What is the same for all requests of one key and class to one pool."""
 
-    scopes: tuple[Scope, ...]
-    hard: bool
-    """Some scope reserves the upper bound of a cost."""
-    flow: Flow
-    max_wait_s: float
+    def __init__(self, scopes: tuple[Scope, ...], flow: Flow, max_wait_s: float) -> None:
+        self.scopes: Final = scopes
+        self.flow: Final = flow
+        self.max_wait_s: Final = max_wait_s
+        self.hard: Final = any(scope.settings.metering is HARD for scope in scopes)
+        """Some scope reserves the upper bound of a cost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -185,7 +187,6 @@ class Admission:
             weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
             found = self._standings[who] = Standing(
                 scopes=tuple(scopes),
-                hard=any(scope.settings.metering is HARD for scope in scopes),
                 flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
                 max_wait_s=self.settings.classes[request.priority].max_wait_s,
             )

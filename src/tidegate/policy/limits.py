@@ -22,11 +22,11 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
 from tidegate.policy.settings import MINUTE_S, LimitSettings, Metering, TokenWeights
 
-ROUNDING_S = 1e-9
+ROUNDING_S: Final = 1e-9
 """A shorter wait is rounding of our own arithmetic, not a debt."""
 
 
-HARD = Metering.HARD
+HARD: Final = Metering.HARD
 
 
 def cost_of(usage: Usage, weights: TokenWeights) -> float:
@@ -193,10 +193,11 @@ class Charge:
         """The request cost `credits` in all. Every ending of what was let in calls this once."""
         assert not self.settled, "a charge is settled once"
         self.settled = True
-        for scope, reserved in zip(self.scopes, self.reserved, strict=True):
+        for index, scope in enumerate(self.scopes):
             scope.in_flight -= 1
             if scope.tokens is None:
                 continue
+            reserved = self.reserved[index]
             if credits > reserved:
                 scope.tokens.take(now, credits - reserved)
             else:
@@ -212,8 +213,8 @@ def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge |
             denials = [_denial(now, each, estimate) for each in scopes]
             return max((each for each in denials if each is not None), key=lambda each: each.retry_after_s)
         reserved.append(reservation)
-    for scope, reservation in zip(scopes, reserved, strict=True):
-        scope.take(now, reservation)
+    for index, scope in enumerate(scopes):
+        scope.take(now, reserved[index])
     return Charge(scopes, reserved)
 
 
@@ -275,13 +276,15 @@ def quota(now: float, scopes: tuple[Scope, ...]) -> Quota | None:
             tokens, tokens_left = scope.tokens, left
     if requests is None and tokens is None:
         return None
-    return Quota(*_shown(now, requests, requests_left), *_shown(now, tokens, tokens_left))
+    return Quota(
+        None if requests is None else int(requests.burst),
+        None if requests is None else _whole(requests_left),
+        None if requests is None else max(0.0, requests.full_at - now),
+        None if tokens is None else int(tokens.burst),
+        None if tokens is None else _whole(tokens_left),
+        None if tokens is None else max(0.0, tokens.full_at - now),
+    )
 
 
-def _shown(
-    now: float, bucket: Bucket | None, left: float
-) -> tuple[int, int, float] | tuple[None, None, None]:
-    if bucket is None:
-        return None, None, None
-    wait_s = bucket.full_at - now
-    return int(bucket.burst), int(left + 1e-6) if left > 0 else 0, wait_s if wait_s > 0 else 0.0
+def _whole(left: float) -> int:
+    return int(left + 1e-6) if left > 0 else 0
