@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 COMPILED := build/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check test-compiled bench test-engines format clean
+.PHONY: help venv demo test check test-compiled bench test-engines exactness format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ bench: $(COMPILED)/.made ## measure the gateway, compiled, beside its peers (ARG
 
 test-engines: $(VENV)/.dev ## test against real llama.cpp and real vLLM (first time: minutes and 2 GB)
 	@$(BIN)/python -m pytest tests/engines -m "engine or vllm" $(ARGS)
+
+exactness: $(VENV)/.dev ## hold the simulator against queueing theory under heavy load (minutes)
+	@$(BIN)/python -m pytest tests/sim/test_exactness.py -m "exactness or not exactness" $(ARGS)
 
 format: $(VENV)/.dev ## put the code into the form that check wants
 	@$(BIN)/ruff check --fix

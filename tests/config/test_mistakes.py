@@ -187,6 +187,7 @@ MEANING = [
     (simulated("pools: {m: {engine: {kv: §pages}}}"), 'is not known; did you mean "paged"?'),
     (simulated("pools: {m: {curve: {a_s: §0}}}"), "simulation.pools.m.curve.a_s: is 0; it must be above 0"),
     (simulated("tenants: {t: {pool: §x}}"), 'names the pool "x"'),
+    (tenant("pools: [m]}}\nsimulation: {tenants: {t: {pool: §n}"), 'is "n", which is not among the tenant\'s pools'),
     (simulated("tenants: {t: {class: §x}}"), 'names the class "x"'),
     (tenant("}}\nsimulation: {tenants: {§x: {}"), 'names the tenant "x"'),
     (simulated("faults: [{fault: crash, replica: §x, at_s: 1}]"), 'names the replica "x"'),

@@ -9,8 +9,9 @@ from statistics import mean, pstdev
 
 import pytest
 
-from tidegate.config.traces import load_trace
+from tidegate.config.traces import load_lengths, load_trace
 from tidegate.core.errors import ConfigurationError
+from tidegate.workload.lengths import Lengths
 from tidegate.workload.traces.rows import TraceRow
 
 
@@ -81,3 +82,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
             load_trace(str(tmp_path / name))
         assert name in str(error.value), name
         assert said in str(error.value), name
+
+
+def test_a_list_of_lengths_is_no_trace(tmp_path: Path) -> None:
+    """It has no times to replay; but lengths are read from it, as from any trace."""
+    file = tmp_path / "lengths.csv"
+    file.write_text("prompt_tokens,output_tokens\n74,918\n0,1\n")
+
+    with pytest.raises(ConfigurationError, match="has lengths but no times; take arrivals from elsewhere"):
+        load_trace(str(file))
+    assert load_lengths(str(file)) == [Lengths(74, 918), Lengths(1, 1)]
+    assert len(load_lengths("azure-code")) == 8_819

@@ -12,7 +12,7 @@ from tidegate.config import digest_of
 from tidegate.demo import show
 from tidegate.demo.neighbours import scenario
 from tidegate.demo.stage import Stage, configured
-from tidegate.emulator.profile import named
+from tidegate.sim.profiles import named
 
 
 @pytest.mark.parametrize(

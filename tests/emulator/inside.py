@@ -13,22 +13,18 @@ from typing import Any, TypeVar
 import uvloop
 
 from tests.raw_http import posted
-from tidegate.emulator.batching import Replica
-from tidegate.emulator.profile import Profile
+from tidegate.core.curve import Linear
 from tidegate.emulator.replica_server import Options
 from tidegate.emulator.server import Emulator
+from tidegate.sim.profiles import Profile
+from tidegate.sim.replica import Replica
+from tidegate.sim.settings import ReplicaSettings
 
 T = TypeVar("T")
 
 QUICK = Profile(
-    a_s=1e-3,
-    b_s_per_sequence=0,
-    c_s_per_context_token=0,
-    d_s_per_prefill_token=1e-6,
-    max_num_seqs=4,
-    max_batched_tokens=512,
-    kv_tokens=4096,
-    context_tokens=2048,
+    curve=Linear(a_s=1e-3, d_s_per_prefill_token=1e-6),
+    replica=ReplicaSettings(max_num_seqs=4, max_batched_tokens=512, kv_tokens=4096, context_tokens=2048),
 )
 """About a thousand tokens per second in each of four seats."""
 

@@ -10,13 +10,13 @@ import pytest
 
 from tests.emulator.clock_loop import ClockLoop
 from tidegate.emulator.answer import Answer
-from tidegate.emulator.batching import Sequence
 from tidegate.emulator.engine import Choice, Engine
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.jobs import Job, Prompt
-from tidegate.emulator.profile import named
 from tidegate.emulator.voices import Answered, CompletionsVoice
 from tidegate.net.exchange import Exchange
+from tidegate.sim.profiles import named
+from tidegate.sim.replica import Sequence
 
 
 class Written:
@@ -52,7 +52,7 @@ def streamed(
 ) -> tuple[ClockLoop, Written, list[Answer], Answer]:
     """A completion with choices of these lengths, just begun; and the list of those that have ended."""
     loop, written, ended = ClockLoop(), Written(), list[Answer]()
-    choices = [Choice(i, seed, Sequence(10, n), True, 0.0) for i, n in enumerate(output_tokens)]
+    choices = [Choice(i, seed, Sequence(i, 10, n), True, 0.0) for i, n in enumerate(output_tokens)]
     job = Job(model="m", prompts=[Prompt(10, seed)], choices=len(choices), stream=True)
     answer = Answer(
         cast(Exchange, written),

@@ -9,20 +9,14 @@ import msgspec
 import pytest
 
 from tests.emulator.clock_loop import ClockLoop
-from tidegate.emulator.batching import Sequence
+from tidegate.core.curve import Linear
 from tidegate.emulator.engine import Choice, Engine
-from tidegate.emulator.profile import Profile
+from tidegate.sim.profiles import Profile
+from tidegate.sim.replica import Sequence
+from tidegate.sim.settings import ReplicaSettings
 
-TEN_MS = Profile(
-    a_s=10e-3,
-    b_s_per_sequence=0,
-    c_s_per_context_token=0,
-    d_s_per_prefill_token=0,
-    max_num_seqs=8,
-    max_batched_tokens=100,
-    kv_tokens=10_000,
-    context_tokens=10_000,
-)
+ROOMY = ReplicaSettings(max_num_seqs=8, max_batched_tokens=100, kv_tokens=10_000, context_tokens=10_000)
+TEN_MS = Profile(curve=Linear(a_s=10e-3), replica=ROOMY)
 
 
 class Reader:
@@ -43,7 +37,7 @@ def running(*sizes: tuple[int, int], profile: Profile = TEN_MS) -> tuple[ClockLo
     engine = Engine(profile, cast(asyncio.AbstractEventLoop, loop))
     reader = Reader(loop)
     for index, (prompt_tokens, output_tokens) in enumerate(sizes):
-        choice = Choice(index, 0, Sequence(prompt_tokens, output_tokens), True, loop.now)
+        choice = Choice(index, 0, Sequence(index, prompt_tokens, output_tokens), True, loop.now)
         choice.taker = reader
         reader.choices.append(choice)
     engine.submit(reader.choices)
@@ -92,7 +86,7 @@ def test_an_idle_engine_begins_when_work_comes() -> None:
     loop.fire()
     loop.now = 5.0
 
-    engine.submit([later := Choice(0, 0, Sequence(10, 1), True, 5.0)])
+    engine.submit([later := Choice(0, 0, Sequence(0, 10, 1), True, 5.0)])
     later.taker = reader
     loop.fire()
 
@@ -123,7 +117,7 @@ def test_work_that_comes_during_a_stall_waits() -> None:
     engine.stall()
     loop.now = 1.0
 
-    engine.submit([later := Choice(0, 0, Sequence(10, 1), True, 1.0)])
+    engine.submit([later := Choice(0, 0, Sequence(0, 10, 1), True, 1.0)])
     later.taker = reader
     assert loop.due is None
     loop.now = 2.0
@@ -150,7 +144,7 @@ def test_slowness_stretches_the_steps_that_follow() -> None:
     """From the next step on; the one under way ends as planned."""
     loop, engine, reader = running((10, 3))
 
-    engine.slowness = 4.0
+    engine.slow(4.0)
     for _ in range(3):
         loop.fire()
 
@@ -159,7 +153,8 @@ def test_slowness_stretches_the_steps_that_follow() -> None:
 
 def test_steps_shorter_than_the_clock_ticks() -> None:
     """A replica of 0.1 ms per step on a clock of 1 ms delivers about ten tokens at each tick."""
-    loop, _, reader = running((10, 100), profile=msgspec.structs.replace(TEN_MS, speed=100.0))
+    fast = Profile(curve=TEN_MS.curve, replica=msgspec.structs.replace(ROOMY, speed=100.0))
+    loop, _, reader = running((10, 100), profile=fast)
 
     ready: list[int] = []
     while loop.due is not None:

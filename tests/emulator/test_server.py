@@ -11,6 +11,7 @@ import pytest
 from tests.emulator.inside import ENDLESS, HELLO, MODEL, QUICK, Inside, payloads, served
 from tests.raw_http import eventually, post, posted, sent
 from tidegate.emulator.replica_server import Options
+from tidegate.sim.profiles import Profile
 
 TEN = {"max_tokens": 10, "ignore_eos": True}
 
@@ -174,10 +175,15 @@ def test_a_client_that_leaves_gives_its_seat_back(quick: Inside, stream: bool) -
     assert quick.look(lambda emulator: emulator.replica(emulator.ports[0]).engine.meter.cut) == done
 
 
+def replaced(**changes: int) -> Profile:
+    """The quick profile, with these bounds."""
+    return Profile(curve=QUICK.curve, replica=msgspec.structs.replace(QUICK.replica, **changes))
+
+
 def test_a_client_that_does_not_read_costs_no_memory() -> None:
     """What it is owed is kept as a count, and still arrives whole."""
     body = {**HELLO, "model": None, "n": 100, "max_tokens": 200, "ignore_eos": True, "stream": True}
-    wide = msgspec.structs.replace(QUICK, max_num_seqs=100, kv_tokens=32_768)
+    wide = replaced(max_num_seqs=100, kv_tokens=32_768)
     long_name = "m" * 2000  # makes more than the system's socket buffers hold
     with served(wide, Options(model=long_name)) as inside, posted(inside.chat, body) as response:
         eventually(lambda: inside.replica(lambda replica: replica.running + replica.waiting) == 0, "all done")
@@ -192,8 +198,7 @@ def test_a_client_that_does_not_read_costs_no_memory() -> None:
 
 def test_a_bounded_queue_refuses() -> None:
     """With one seat taken and one place in the queue taken, the third is told to go elsewhere."""
-    profile = msgspec.structs.replace(QUICK, max_num_seqs=1)
-    with served(profile, Options(model=MODEL, max_waiting=1)) as inside:
+    with served(replaced(max_num_seqs=1), Options(model=MODEL, max_waiting=1)) as inside:
         with sent(inside.chat, ENDLESS):
             eventually(lambda: inside.replica(lambda replica: replica.running) == 1, "one runs")
             with sent(inside.chat, ENDLESS):

@@ -300,6 +300,37 @@ def test_one_read_is_at_most_one_body_call(run: Run) -> None:
     run(main())
 
 
+@pytest.mark.parametrize("size", [20_000, 100_000])
+@both_loops
+def test_a_long_request_overtakes_none(run: Run, size: int) -> None:
+    """Over connections that are open, requests reach an engine in the order in which they were sent."""
+    began: list[bytes] = []
+
+    async def noting(peer: Engine, raw: Raw) -> None:
+        while head := await raw.head():
+            began.append(head.split()[1])
+            await raw.reader.readexactly(int(head.split(b"content-length: ")[1].split()[0]))
+            raw.send(ABC)
+
+    def send(client: Client, name: bytes, size: int) -> Sink:
+        sink = Sink()
+        client.send(b"POST %b HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (name, size), b"x" * size, sink)
+        return sink
+
+    async def main() -> None:
+        async with engine(noting) as peer:
+            client = Client("127.0.0.1", peer.port)
+            for names in (b"abc", b"def"):  # the first three connect
+                sinks = [
+                    send(client, b"/%c" % name, size if place == 1 else 3) for place, name in enumerate(names)
+                ]
+                await until(lambda: all(sink.over for sink in sinks))  # noqa: B023 - awaited here
+            assert (peer.connections, began[3:]) == (3, [b"/d", b"/e", b"/f"])
+            await client.close()
+
+    run(main())
+
+
 @both_loops
 def test_the_most_recently_used_connection_is_taken_first(run: Run) -> None:
     """Last in, first out, so that the rest grows old and is closed; no more than `max_idle` are kept."""

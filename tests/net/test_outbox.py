@@ -67,6 +67,25 @@ def test_large_parts_and_flushes_keep_the_order() -> None:
     asyncio.run(main())
 
 
+def test_what_is_large_overtakes_nobody() -> None:
+    """Before a large part leaves, all that was written before it does, and no byte leaves twice."""
+
+    async def main() -> None:
+        outbox = Outbox(asyncio.get_running_loop())
+        order: list[str] = []
+        first, large, last = papers(3)
+        for name, paper in (("first", first), ("large", large), ("last", last)):
+            paper.write = lambda data, name=name: order.append(name)
+        outbox.write(first, b"a")
+        outbox.write(large, b"b" * (AT_ONCE_BYTES + 1))
+        outbox.write(last, b"c")
+        assert order == ["first", "large"]
+        await asyncio.sleep(0)
+        assert order == ["first", "large", "last"]
+
+    asyncio.run(main())
+
+
 def test_one_broken_peer_costs_the_others_nothing() -> None:
     """A write that raises is reported, and what waits for others leaves."""
 

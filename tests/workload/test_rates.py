@@ -6,7 +6,7 @@ from itertools import pairwise
 from math import inf, nan
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
@@ -34,6 +34,8 @@ RATES = st.one_of(
 )
 
 
+@example(Piecewise(((0, 0), (5, 1)), linear=True), [0.0, 5e-324])  # its square root is no number any more
+@example(Diurnal(50, 1.0, 50_000, 100_000), [1e-9, 3_000.0])  # from where the rate is 0
 @given(RATES, st.lists(st.floats(0, 10_000), min_size=2, max_size=20))
 def test_an_instant_is_when_its_arrivals_are_expected(rate: Rate, expected: list[float]) -> None:
     """By the instant that the inverse names, as many are expected as it was asked for; and in order."""

@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.arrivals import Constant, Poisson, Replay
 from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
-from tidegate.workload.requests import TenantShare, plan_requests
+from tidegate.workload.requests import (
+    OpenLoop,
+    PlannedRequest,
+    TenantShare,
+    plan_requests,
+    replayed,
+)
 from tidegate.workload.traces.rows import TraceRow
 
 SEEDS = st.integers(0, 2**32)
@@ -98,3 +104,44 @@ def test_a_plan_without_tenants() -> None:
     """Somebody must ask."""
     with pytest.raises(ConfigurationError, match="at least one tenant"):
         list(plan_requests(Constant(1), same_lengths(1, 1), Random(0), tenants=[]))
+
+
+@given(ROWS, SEEDS)
+def test_a_trace_is_replayed_as_it_is(rows: list[TraceRow], seed: int) -> None:
+    """Instants and lengths of each row; what cannot be asked for becomes 1 token."""
+    rows.sort(key=lambda row: row.arrived_s)
+
+    plan = list(replayed(rows, Random(seed)))
+
+    assert [(r.at_s, r.prompt_tokens, r.output_tokens) for r in plan] == [
+        (row.arrived_s, max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in rows
+    ]
+
+
+def test_conversations_and_blocks_of_a_trace() -> None:
+    """A conversation has one tenant; full blocks are shared as recorded, and with no other trace."""
+    rows = [
+        TraceRow(float(n), 40, 1, session=n % 5, turn=n // 5, prefix=(7, 8, 9 + n), prefix_block_tokens=16)
+        for n in range(50)
+    ]
+    tenants = [TenantShare("a"), TenantShare("b")]
+
+    plan = list(replayed(rows, Random(1), tenants=tenants, name="one"))
+    other = list(replayed(rows, Random(1), tenants=tenants, name="other"))
+
+    assert {r.tenant for r in plan} == {"a", "b"}
+    assert len({(r.session, r.tenant) for r in plan}) == len({r.session for r in plan}) == 5
+    assert [r.turn for r in plan] == [row.turn for row in rows]
+    assert {len(r.prefix) for r in plan} == {2}
+    assert len({r.prefix for r in plan}) == 1
+    assert not {*plan[0].prefix} & {*other[0].prefix}
+    assert not {r.session for r in plan} & {r.session for r in other}
+
+
+def test_nobody_waits_in_an_open_loop() -> None:
+    """It starts all that was planned, and nothing follows an answer."""
+    plan = [PlannedRequest(at_s=0.0, prompt_tokens=1, output_tokens=1)]
+    workload = OpenLoop(plan)
+
+    assert list(workload.starts()) == plan
+    assert workload.after(plan[0], 1.0, True) is None  # type: ignore[func-returns-value]

@@ -58,7 +58,7 @@ def parse(
     `environ` None: it will not be served here, and what only its machine has (credentials, certificates) is
     not looked for. `values` stand instead of what the text says (`overrides`).
     """
-    node = _compose(text, source)
+    node = compose(text, source, "it needs at least pools with a replica each")
     if values:
         replace(node, values)
     decoder = Decoder(base=base)
@@ -107,9 +107,10 @@ class _Composer(yaml.SafeLoader):
             self.depth -= 1
 
 
-def _compose(text: str, source: str) -> yaml.Node:
+def compose(text: str, source: str, needs: str) -> yaml.Node:
+    """The nodes of YAML text; `needs` is said of an empty one. Raises ConfigurationError if it is no YAML."""
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
-        raise ConfigurationError([f"{source}: is larger than {MAX_BYTES} bytes; split the fleet"])
+        raise ConfigurationError([f"{source}: is larger than {MAX_BYTES} bytes; split it"])
     try:
         node = yaml.compose(text, Loader=_Composer)
     except yaml.MarkedYAMLError as error:
@@ -120,7 +121,7 @@ def _compose(text: str, source: str) -> yaml.Node:
         first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ConfigurationError([f"{source}: is not YAML: {first_line}"]) from None
     if node is None:
-        raise ConfigurationError([f"{source}: is empty; it needs at least pools with a replica each"])
+        raise ConfigurationError([f"{source}: is empty; {needs}"])
     return node
 
 

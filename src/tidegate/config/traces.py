@@ -9,7 +9,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces.formats import Format, read_rows
+from tidegate.workload.lengths import Lengths, trace_lengths
+from tidegate.workload.traces.formats import Format, detect, read_rows
 from tidegate.workload.traces.rows import TraceRow
 
 SHIPPED = {
@@ -46,8 +47,16 @@ def open_lines(name: str) -> Iterator[bytes]:
 
 
 def load_trace(name: str, form: Format | None = None) -> list[TraceRow]:
-    """All rows of a trace. Raises ConfigurationError for one that is not there or not sound."""
-    return list(read_rows(open_lines(name), name, form))
+    """All rows of a trace. Raises ConfigurationError: not there, not sound, or without times."""
+    found, lines = detect(open_lines(name), name) if form is None else (form, open_lines(name))
+    if found is Format.PAIRS:
+        raise ConfigurationError([f"{name}: has lengths but no times; take arrivals from elsewhere"])
+    return list(read_rows(lines, name, found))
+
+
+def load_lengths(name: str, form: Format | None = None) -> list[Lengths]:
+    """The pairs of a trace, or of a list of lengths. Raises ConfigurationError as `load_trace` does."""
+    return list(trace_lengths(read_rows(open_lines(name), name, form)))
 
 
 def _lines(name: str, path: Path) -> Iterator[bytes]:

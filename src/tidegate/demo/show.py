@@ -22,7 +22,7 @@ from tidegate.demo.replay import endless, trace
 from tidegate.demo.stage import Stage, configured
 from tidegate.demo.view import screen
 from tidegate.demo.watching import Watch
-from tidegate.emulator.profile import named
+from tidegate.sim.profiles import named
 
 CONFIG, PROFILE = "demo.yaml", "demo"
 KEYS = {"chat": "key-of-chat", "reports": "key-of-reports"}

@@ -15,10 +15,10 @@ import msgspec
 
 from tidegate.config import Address, Config, parse
 from tidegate.config.addresses import Origin
-from tidegate.emulator.profile import Profile
 from tidegate.emulator.replica_server import Options, ReplicaServer
 from tidegate.emulator.server import Emulator
 from tidegate.gateway.service import Service
+from tidegate.sim.profiles import Profile
 
 ANY_PORT = 0
 GOODBYE_S = 0.05

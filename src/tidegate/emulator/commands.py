@@ -10,10 +10,10 @@ import typer
 import uvloop
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.emulator import profile as profiles
-from tidegate.emulator.profile import Profile
 from tidegate.emulator.replica_server import Options
 from tidegate.emulator.server import Emulator
+from tidegate.sim import profiles
+from tidegate.sim.profiles import Profile
 
 
 def emulate(

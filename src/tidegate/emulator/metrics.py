@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from tidegate.emulator.batching import BLOCK_TOKENS, Replica, Sequence, StepResult
+from tidegate.sim.replica import Replica, Sequence
 
 TTFT_S: tuple[float, ...] = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
@@ -58,7 +58,6 @@ class Meter:
         "e2e_s",
         "generation_tokens",
         "itl_s",
-        "preemptions",
         "prompt_tokens",
         "stopped",
         "ttft_s",
@@ -67,25 +66,22 @@ class Meter:
     def __init__(self) -> None:
         self.prompt_tokens = 0
         self.generation_tokens = 0
-        self.preemptions = 0
         self.stopped = 0
         self.cut = 0
         self.ttft_s = Histogram(TTFT_S)
         self.itl_s = Histogram(ITL_S)
         self.e2e_s = Histogram(E2E_S)
 
-    def first_token(self, prompt_tokens: int, ttft_s: float) -> None:
+    def first_token(self, sequence: Sequence, ttft_s: float) -> None:
         """A sequence has produced its first token: its prompt is computed."""
-        self.prompt_tokens += prompt_tokens
+        self.prompt_tokens += sequence.prompt_tokens
         self.ttft_s.observe(ttft_s)
 
-    def stepped(self, step: StepResult, first_tokens: int, slowness: float) -> None:
-        """A step is over. Every sequence that decoded in it waited for it as long."""
-        produced = len(step.produced)
-        self.generation_tokens += produced
-        self.preemptions += step.preempted
-        if produced > first_tokens:
-            self.itl_s.observe(step.duration_s * slowness, produced - first_tokens)
+    def generated(self, tokens: int, first_tokens: int, step_s: float) -> None:
+        """So many tokens are there, so many of them first ones; every other one was waited for as long."""
+        self.generation_tokens += tokens
+        if tokens > first_tokens:
+            self.itl_s.observe(step_s, tokens - first_tokens)
 
     def finished(self, sequence: Sequence, cut: bool, e2e_s: float) -> None:
         """A sequence is complete. One that generates nothing has had no first token to count its prompt."""
@@ -102,8 +98,10 @@ def page(model: str, replica: Replica, meter: Meter) -> bytes:
     """The text of /metrics."""
     quoted = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     labels = f'engine="0",model_name="{quoted}"'
-    cache = f'block_size="{BLOCK_TOKENS}",enable_prefix_caching="False",engine="0",'
-    cache += f'kv_cache_size_tokens="{replica.blocks * BLOCK_TOKENS}",num_gpu_blocks="{replica.blocks}"'
+    settings = replica.settings
+    cache = f'block_size="{settings.block_tokens}",enable_prefix_caching="{settings.prefix_cache}",'
+    cache += f'engine="0",kv_cache_size_tokens="{settings.blocks * settings.block_tokens}",'
+    cache += f'num_gpu_blocks="{settings.blocks}"'
     stopped, cut = f'{labels},finished_reason="stop"', f'{labels},finished_reason="length"'
     capacity = f'{labels},reason="capacity"'
     parts = [
@@ -114,7 +112,7 @@ def page(model: str, replica: Replica, meter: Meter) -> bytes:
         _gauge("cache_config_info", "The KV cache.", cache, 1),
         _counter("prompt_tokens", "Prompt tokens computed.", {labels: meter.prompt_tokens}),
         _counter("generation_tokens", "Tokens generated.", {labels: meter.generation_tokens}),
-        _counter("num_preemptions", "Preemptions.", {labels: meter.preemptions}),
+        _counter("num_preemptions", "Preemptions.", {labels: replica.counters.preemptions}),
         _counter(
             "request_success", "Completed sequences by their end.", {stopped: meter.stopped, cut: meter.cut}
         ),

@@ -17,16 +17,16 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.emulator import words
 from tidegate.emulator.answer import JSON, Answer
 from tidegate.emulator.apis import APIS, Api
-from tidegate.emulator.batching import Sequence
 from tidegate.emulator.engine import Choice, Engine
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.jobs import Job, Refusal, TokenizeBody, bad_request, chat_prompt
 from tidegate.emulator.metrics import page
-from tidegate.emulator.profile import Profile
 from tidegate.emulator.voices import Answered, encoded, openai_error
 from tidegate.net.exchange import Exchange
 from tidegate.net.headers import Headers
 from tidegate.net.server import Server
+from tidegate.sim.profiles import Profile
+from tidegate.sim.replica import Sequence
 
 TEXT: Headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
 VERSION = "0.32.0+emulated"
@@ -63,6 +63,7 @@ class ReplicaServer:
         self._server = Server(self)
         self._answers: dict[Answer, None] = {}  # under way; a dict keeps their order
         self._answered = 0
+        self._sequences = 0
         self._fault: Fault | None = None
         self._fault_requests = 0
         self._clearing: asyncio.TimerHandle | None = None
@@ -143,7 +144,7 @@ class ReplicaServer:
         """Why the replica does not take a job, if so."""
         if job.model not in (None, "", self.options.model):
             return Refusal(404, "NotFoundError", f"The model `{job.model}` does not exist.", "model")
-        limit = self._engine.replica.sequence_tokens
+        limit = self._profile.replica.sequence_tokens
         least = (job.max_tokens or 1) if job.generates else 0
         for prompt in job.prompts:
             if prompt.tokens + least > limit:
@@ -154,13 +155,13 @@ class ReplicaServer:
                 )
         if self.options.max_waiting is not None:
             replica = self._engine.replica
-            places = self.options.max_waiting + self._profile.max_num_seqs - replica.running
+            places = self.options.max_waiting + self._profile.replica.max_num_seqs - replica.running
             if replica.waiting + len(job.prompts) * job.choices > places:
                 return Refusal(503, "ServiceUnavailableError", "The request queue is full.")
         return None
 
     def _choices(self, job: Job) -> list[Choice]:
-        limit = self._engine.replica.sequence_tokens
+        limit = self._profile.replica.sequence_tokens
         arrived_at = self._loop.time()
         choices: list[Choice] = []
         for prompt in job.prompts:
@@ -169,7 +170,8 @@ class ReplicaServer:
                 tokens, cut = 0, False
                 if job.generates:
                     tokens, cut = job.output_tokens(seed, limit - prompt.tokens)
-                sequence = Sequence(prompt.tokens, tokens)
+                self._sequences += 1
+                sequence = Sequence(self._sequences, prompt.tokens, tokens)
                 choices.append(Choice(len(choices), seed, sequence, cut, arrived_at))
         return choices
 
@@ -212,7 +214,7 @@ class ReplicaServer:
             "owned_by": "tidegate",
             "root": self.options.model,
             "parent": None,
-            "max_model_len": self._profile.context_tokens,
+            "max_model_len": self._profile.replica.context_tokens,
             "permission": [],
         }
 
@@ -226,7 +228,11 @@ class ReplicaServer:
             tokens = words.token_ids((body.prompt or "").encode())
         else:
             tokens = list(range(chat_prompt(body.messages, None).tokens))
-        answer = {"count": len(tokens), "max_model_len": self._profile.context_tokens, "tokens": tokens}
+        answer = {
+            "count": len(tokens),
+            "max_model_len": self._profile.replica.context_tokens,
+            "tokens": tokens,
+        }
         exchange.respond(200, JSON, encoded({**answer, "token_strs": None}))
 
     # -- faults --------------------------------------------------------------------------------------
@@ -252,7 +258,7 @@ class ReplicaServer:
             self._clearing = None
         if fault is None:
             return
-        self._engine.slowness = 1.0
+        self._engine.slow(1.0)
         self._engine.go_on()
         for answer in tuple(self._answers):
             answer.suffer(None)
@@ -264,7 +270,7 @@ class ReplicaServer:
             case Kind.STALL:
                 self._engine.stall()
             case Kind.SLOW:
-                self._engine.slowness = fault.factor
+                self._engine.slow(fault.factor)
             case _:
                 self._change(self._go_down)
 

@@ -15,10 +15,10 @@ from tidegate.core.errors import CallerError
 from tidegate.emulator.answer import JSON
 from tidegate.emulator.faults import Fault
 from tidegate.emulator.jobs import Refusal, bad_request
-from tidegate.emulator.profile import Profile
 from tidegate.emulator.replica_server import Options, ReplicaServer, refuse
 from tidegate.emulator.voices import encoded
 from tidegate.net.exchange import Exchange
+from tidegate.sim.profiles import Profile
 
 
 class Emulator:

@@ -97,12 +97,14 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         """Do it. A fault of ours costs the one request, never those whose commands stand behind it."""
         try:
-            if isinstance(command, Probe):
+            if isinstance(command, Dispatch):
+                flight = self.flights.get(command.request_id)
+                if flight is not None:
+                    flight.dispatch(command)
+            elif isinstance(command, Probe):
                 self._on_probe(command.replica)
             elif (flight := self.flights.get(command.request_id)) is None:
                 pass  # its end waits in `_pending`: a deadline of the same instant was let pass before it
-            elif isinstance(command, Dispatch):
-                flight.dispatch(command)
             elif isinstance(command, Truncate):
                 flight.truncate(command)
             elif isinstance(command, Abort):

@@ -2,7 +2,8 @@
 
 A write at once wakes its reader, who takes the few bytes and sleeps again before the next write: where
 peers are on the same machine, waking costs more than writing. So what a turn of the loop has to say
-to many peers is said in one go, and never later than before the loop waits again.
+to many peers is said in one go, and never later than before the loop waits again. What is written first
+leaves first, whatever its size: prompts reach an engine in the order in which they were dispatched.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import asyncio
 from typing import Final
 
 AT_ONCE_BYTES: Final = 16_384
-"""More than this is written at once: it gains nothing by company, and back-pressure must see it."""
+"""More than this is written at once, behind all that waits: it gains nothing by company, and back-pressure
+must see it."""
 
 
 class Outbox:
@@ -31,10 +33,11 @@ class Outbox:
             data = before + data
         if len(data) > AT_ONCE_BYTES:
             waiting.pop(transport, None)
+            self.flush_all()
             transport.write(data)
         else:
             if not waiting:
-                self._loop.call_soon(self._flush)
+                self._loop.call_soon(self.flush_all)
             waiting[transport] = data
 
     def flush(self, transport: asyncio.Transport) -> None:
@@ -47,7 +50,8 @@ class Outbox:
         """The transport is gone, or will be cut: nothing more leaves by it."""
         self._waiting.pop(transport, None)
 
-    def _flush(self) -> None:
+    def flush_all(self) -> None:
+        """Write all that waits, in its order."""
         waiting, self._waiting = self._waiting, {}
         for transport, data in waiting.items():
             if not transport.is_closing():

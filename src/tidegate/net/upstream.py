@@ -102,6 +102,7 @@ class UpstreamConnection:
         call.sent = True
         self._reset(call.head.startswith(b"HEAD "))
         if len(call.body) > ONE_WRITE_BYTES:
+            self._client.outbox.flush_all()
             transport.write(call.head)
             transport.write(call.body)
         else:

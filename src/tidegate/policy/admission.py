@@ -61,11 +61,18 @@ class Admission:
     pools: dict[str, Pool]
     rng: Random
     _ranks: dict[str, int] = field(init=False)
+    _per_input: float = field(init=False)  # credits per token: the weights, where they are quick to reach
+    _per_output: float = field(init=False)
+    _per_cheapest_input: float = field(init=False)
     _scopes: dict[tuple[str, ...], Scope] = field(default_factory=dict)
     _standings: dict[tuple[str, str, str, str], Standing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.settings.classes)}
+        weights = self.settings.weights
+        self._per_input = weights.input
+        self._per_output = weights.output
+        self._per_cheapest_input = min(weights.input, weights.cached_input)
 
     def admit(self, request: Request, now: float) -> Call | Refusal:
         """Take the request's charge, or say why not. Takes nothing when it refuses."""
@@ -143,16 +150,18 @@ class Admission:
 
     def _charge(self, request: Request, asked: Asked, certain: float, now: float) -> Call | Refusal:
         pool, max_tokens = asked.pool, asked.max_tokens
-        predictor, weights = pool.predictor, self.settings.weights
+        predictor = pool.predictor
         prompt = predictor.prompt_tokens(request)
         output = predictor.output_tokens(request, max_tokens)
         standing = self._standing(request, pool)
         bound = inf
         if standing.hard:
-            bound = predictor.prompt_tokens_bound(request) * weights.input
-            bound += predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
-        surest = certain * min(weights.input, weights.cached_input)
-        likely = prompt * weights.input + output * weights.output
+            bound = predictor.prompt_tokens_bound(request) * self._per_input
+            bound += (
+                predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * self._per_output
+            )
+        surest = certain * self._per_cheapest_input
+        likely = prompt * self._per_input + output * self._per_output
         charge = admit(now, standing.scopes, Estimate(surest, likely, bound))
         if isinstance(charge, Denial):
             wait_s = charge.retry_after_s if charge.retry_after_s < inf else None

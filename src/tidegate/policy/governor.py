@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tidegate.core.errors import CallerError
 from tidegate.core.messages import (
@@ -131,13 +131,14 @@ class Governor:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Tell it what happened; it says what to do. Deadlines that are due at `now` pass first."""
         out: list[Command] = self.on_wakeup(now) if self._timers.any_due(now) else []
-        # Those two of every request are called by name, which costs less where this is compiled.
-        if isinstance(event, Arrived):
-            self._on_arrived(event, now, out)
-        elif isinstance(event, Finished):
-            self._on_finished(event, now, out)
+        # The two of every request are told apart by identity and called by name: compiled, it costs least.
+        kind = type(event)
+        if kind is Arrived:
+            self._on_arrived(cast(Arrived, event), now, out)
+        elif kind is Finished:
+            self._on_finished(cast(Finished, event), now, out)
         else:
-            self._handlers[type(event)](event, now, out)
+            self._handlers[kind](event, now, out)
         return out
 
     def next_wakeup(self) -> float:

@@ -77,19 +77,21 @@ class Replica:
 
     def submit(self, now: float, sequence: Sequence) -> str | None:
         """Queue it. None, or why it can never be served."""
-        if (why := self._refusal(sequence)) is not None:
+        if (why := self.refusal(sequence)) is not None:
             return why
         self._let_pass(now)
         sequence.arrived_at = now
         if (speculation := self.settings.speculation) is not None and self._rng is not None:
-            sequence.decode_steps = 1 + drawn_steps(sequence.output_tokens - 1, speculation, self._rng)
+            left = sequence.output_tokens - sequence.produced - 1  # a prompt yields one
+            sequence.decode_steps = 1 + drawn_steps(left, speculation, self._rng)
         if self._scheduler.enqueue(sequence):
             self._cut(now)
         if self._segment is None:
             self._at = now
         return None
 
-    def _refusal(self, sequence: Sequence) -> str | None:
+    def refusal(self, sequence: Sequence) -> str | None:
+        """Why it can never be served; None: it can."""
         prompt, output, most = sequence.prompt_tokens, sequence.output_tokens, self._most_tokens
         if prompt < 1 or output < 0:
             return f"{prompt} + {output} tokens are no sequence"
@@ -133,7 +135,7 @@ class Replica:
     def next_at(self) -> float:
         """The next instant at which `advance` has something to do or to tell; inf: nothing to come."""
         if self._told:
-            return self._told[0].at
+            return self._now
         if (segment := self._segment) is not None:
             return segment.event_at if segment.tells else nextafter(segment.event_at, inf)
         return nextafter(self._at, inf) if self._scheduler.busy else inf
@@ -148,6 +150,24 @@ class Replica:
         """Its output tokens of whole steps that ended by `now`."""
         self._let_pass(now)
         return self._produced(sequence)
+
+    def decoding_at(self, now: float) -> list[tuple[Sequence, int]]:
+        """All that decode, in the order of admission, and what `tokens_at` says of each."""
+        self._let_pass(now)
+        whole, produced = self._whole(), self._scheduler.decoding.produced_of
+        idle = self._segment.idle if self._segment is not None else []
+        return [
+            (sequence, produced(sequence, whole + (sequence in idle)))
+            for sequence in self._scheduler.running
+            if sequence.due >= 0
+        ]
+
+    def boundary_before(self, now: float) -> float:
+        """When the step under way began; if none is: when the last one ended."""
+        self._let_pass(now)
+        if (segment := self._segment) is not None:
+            return segment.boundary(segment.whole(now)) if segment.run else segment.start
+        return self._at
 
     def boundary_after(self, now: float) -> float:
         """When the step under way ends; if none is and there is work: just after `now`. inf: idle."""
@@ -176,7 +196,7 @@ class Replica:
     @property
     def kv_used_ratio(self) -> float:
         """Share of the KV cache that is held, 0..1."""
-        return 1 - self.free_blocks / self.settings.blocks
+        return (self.settings.blocks - self.free_blocks) / self.settings.blocks
 
     @property
     def counters(self) -> Counters:
@@ -229,14 +249,17 @@ class Replica:
         """Output tokens by the instant up to which time has passed."""
         if sequence.due < 0:
             return sequence.produced
-        decoding, segment = self._scheduler.decoding, self._segment
-        whole = decoding.step
-        if segment is not None:
-            if segment.run:
-                whole += segment.whole(self._now)
-            elif sequence not in segment.idle:
-                whole -= 1
-        return decoding.produced_of(sequence, whole)
+        whole, segment = self._whole(), self._segment
+        if segment is not None and sequence in segment.idle:
+            whole += 1
+        return self._scheduler.decoding.produced_of(sequence, whole)
+
+    def _whole(self) -> int:
+        """Decode steps that are over by that instant, as they are numbered."""
+        step, segment = self._scheduler.decoding.step, self._segment
+        if segment is None:
+            return step
+        return step + segment.whole(self._now) if segment.run else step - 1
 
     # -- runs -----------------------------------------------------------------------------------------------
 
@@ -349,9 +372,8 @@ class Replica:
         counters.steps += steps
         counters.busy_s += at - segment.start
         if self.on_batch is not None and steps:
-            used = 1 - self._scheduler.free_blocks / self.settings.blocks
             batch = segment.decodes, segment.prefill_tokens
-            self.on_batch(segment.start, at, steps, *batch, self.waiting, used)
+            self.on_batch(segment.start, at, steps, *batch, self.waiting, self.kv_used_ratio)
 
     def _tell(self, at: float, news: list[Sequence]) -> list[Sequence]:
         """Note what has come about. Who is complete?"""

@@ -7,7 +7,7 @@ back to the queue, and is computed again; in such a step nobody is admitted. A w
 all that is known of it fits; who comes later does not overtake it.
 
 Promises, which `check` asserts: every block is free or held, and the batch keeps its bounds. The first in
-rank is never preempted, so somebody always gets on. (vLLM keeps one block for itself: give `kv_tokens` less it.)
+rank is never preempted, so somebody always gets on. (vLLM keeps one block to itself; `kv_tokens` is without.)
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ class Scheduler:
 
     def _victim(self) -> Sequence:
         if self._settings.priority:
-            return max(self.running, key=lambda one: (one.priority, one.arrived_at))
+            return max(self.running, key=lambda one: (one.priority, one.arrived_at, one.id))
         return next(reversed(self.running))
 
     def _preempt(self, sequence: Sequence, shares: dict[Sequence, tuple[int, int]]) -> int:
@@ -272,6 +272,7 @@ class Scheduler:
             computed = min(tokens, 1)  # guesses are not known yet
         self._take_out(sequence, gone=False, tokens=computed, blocks=blocks)
         sequence.preemptions += 1
+        sequence.delivered_tokens = 0
         self.counters.preemptions += 1
         self.waiting.put_back(sequence)
         self._blocked = False
@@ -281,8 +282,10 @@ class Scheduler:
         """Those that wait, as far as budget, seats and blocks go."""
         while self.waiting.count and budget > 0 and len(self.running) < self._settings.max_num_seqs:
             sequence = self.waiting.head()
-            found = NOTHING if self._cache is None else self._cache.find(sequence, sequence.known)
-            sequence.computed = found.blocks * self._settings.block_tokens
+            found = NOTHING
+            if self._cache is not None and not sequence.delivered_tokens:
+                found = self._cache.find(sequence, sequence.known)
+            sequence.computed = sequence.delivered_tokens or found.blocks * self._settings.block_tokens
             tokens = self._wanted(sequence)
             if tokens > budget:
                 tokens = budget if self._settings.chunked_prefill else 0
@@ -314,10 +317,11 @@ class Scheduler:
         if self._cache is not None:
             self._cache.use(sequence, found)
             self.free_blocks -= found.unused
-            counters.prefix_queried_tokens += sequence.known
-            counters.prefix_hit_tokens += cached
-            if not sequence.preemptions:
-                sequence.cached_tokens = cached
+            if not sequence.delivered_tokens:
+                counters.prefix_queried_tokens += sequence.known
+                counters.prefix_hit_tokens += cached
+                if not sequence.preemptions:
+                    sequence.cached_tokens = cached
         sequence.blocks = -(-(cached + tokens) // self._settings.block_tokens)
         if self._settings.kv == "reserved":
             sequence.blocks = self._needed(sequence, tokens)

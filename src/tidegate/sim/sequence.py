@@ -36,6 +36,8 @@ class Sequence:
     """Ids of the leading blocks of `prefix_block_tokens`; an id stands for all tokens up to its block's end.
     They may go on into the output, for what a later turn will send in its prompt."""
     prefix_block_tokens: int = 16
+    delivered_tokens: int = 0
+    """Keys and values that come with it, computed elsewhere; a preemption loses them."""
 
     arrived_at: float = 0.0
     produced: int = 0

@@ -26,6 +26,10 @@ def simulate(
             help=f"{', '.join(SHIPPED)}, or a trace file.", rich_help_panel=LOAD, show_default=False
         ),
     ] = None,
+    traffic: Annotated[
+        str | None,
+        typer.Option(help="A traffic file: sources of requests of every kind.", rich_help_panel=LOAD),
+    ] = None,
     trace_from: Annotated[
         str, typer.Option("--from", help="Where in a trace to begin.", rich_help_panel=LOAD)
     ] = "0s",
@@ -140,6 +144,7 @@ def simulate(
             file=file,
             load=Load(
                 trace=trace,
+                traffic=traffic,
                 from_s=seconds_of("--from", trace_from) or 0.0,
                 for_s=seconds_of("--for", for_),
                 requests=requests,

@@ -10,17 +10,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice
 from math import inf, isfinite
+from pathlib import Path
 
 import msgspec
 
-from tidegate.config.traces import load_trace
+from tidegate.config import Config
+from tidegate.config.traces import load_lengths, load_trace
+from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
 from tidegate.workload.arrivals import Arrivals, Poisson, Renewal
 from tidegate.workload.dice import dice
 from tidegate.workload.gaps import Gamma
 from tidegate.workload.lengths import Lengths, Pairs, same_lengths
-from tidegate.workload.requests import OpenLoop, PlannedRequest, TenantShare, plan_requests, replayed
+from tidegate.workload.requests import (
+    OpenLoop,
+    PlannedRequest,
+    TenantShare,
+    Workload,
+    plan_requests,
+    replayed,
+)
 from tidegate.workload.scaling import at_rate, sped_up, spread, windowed
 from tidegate.workload.traces.rows import TraceRow
 
@@ -58,6 +68,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
     lengths: str | None = None
     """Trace whose pairs of lengths are drawn from."""
+    traffic: str | None = None
+    """A traffic file, which says all but how long."""
     askers: tuple[Asker, ...]
 
     @property
@@ -94,7 +106,11 @@ def check(load: Load) -> None:
     problems += [
         f"{name} is at least 1, not {value}" for name, value in counts if value is not None and value < 1
     ]
-    if load.trace is None:
+    if load.traffic is not None:
+        problems += [
+            f"{name} and --traffic: the file says it; leave one out" for name in _beside_traffic(load)
+        ]
+    elif load.trace is None:
         needless = [
             ("--from", load.from_s),
             ("--time-scale", load.time_scale != 1),
@@ -105,14 +121,24 @@ def check(load: Load) -> None:
         problems.append("--cv and --lengths are for arrivals that are drawn, not for a trace")
     if problems:
         raise ConfigurationError(problems)
+    if load.traffic is not None:
+        _traffic(load.traffic)
     if load.trace is not None:
         _rows(load, seed=0)
     if load.lengths is not None:
         _pairs(load.lengths)
 
 
-def workload_of(load: Load, seed: int) -> OpenLoop:
+def check_names(load: Load, config: Config) -> None:
+    """Raise ConfigurationError for tenants, classes and models of a traffic file that the fleet has not."""
+    if load.traffic is not None:
+        _traffic(load.traffic).check(config)
+
+
+def workload_of(load: Load, seed: int) -> Workload:
     """The requests of one run; the same for the same load and seed."""
+    if load.traffic is not None:
+        return _traffic(load.traffic).workload(seed)
     shares = [TenantShare(asker.name, asker.share) for asker in load.askers]
     planned = _replayed(load, shares, seed) if load.trace is not None else _drawn(load, shares, seed)
     return OpenLoop(_addressed(islice(planned, load.requests), load.askers))
@@ -193,17 +219,31 @@ def _addressed(planned: Iterable[PlannedRequest], askers: Sequence[Asker]) -> It
 
 
 @lru_cache(maxsize=4)
+def _traffic(name: str) -> Traffic:
+    return load_traffic(Path(name))
+
+
+def _beside_traffic(load: Load) -> Iterator[str]:
+    """Options that a traffic file leaves no room for."""
+    for field in msgspec.structs.fields(Load):
+        if field.name not in ("traffic", "for_s", "askers") and getattr(load, field.name) != field.default:
+            yield "--" + field.name.removesuffix("_s").removesuffix("_per").replace("_", "-")
+
+
+@lru_cache(maxsize=4)
 def _trace(name: str) -> list[TraceRow]:
     return load_trace(name)
 
 
 @lru_cache(maxsize=4)
 def _pairs(name: str) -> Pairs:
-    return Pairs([Lengths(max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in _trace(name)])
+    return Pairs(load_lengths(name))
 
 
 def _words(load: Load) -> Iterator[str]:
-    if load.trace is not None:
+    if load.traffic is not None:
+        yield f"traffic {load.traffic}"
+    elif load.trace is not None:
         yield f"trace {load.trace}"
         if load.time_scale != 1:
             yield f"{load.time_scale:g} times as fast"
@@ -214,7 +254,7 @@ def _words(load: Load) -> Iterator[str]:
         yield f"{rate:g} requests/s, " + ("Poisson" if load.cv is None else f"gaps of CV {load.cv:g}")
     if load.lengths is not None:
         yield f"lengths of {load.lengths}"
-    sized = load.trace is None and load.lengths is None
+    sized = load.trace is None and load.lengths is None and load.traffic is None
     prompt = load.prompt_tokens or (DEFAULT_PROMPT_TOKENS if sized else None)
     output = load.output_tokens or (DEFAULT_OUTPUT_TOKENS if sized else None)
     if prompt is not None:

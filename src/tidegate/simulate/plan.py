@@ -17,7 +17,7 @@ from tidegate.sim.scenario import Scenario
 from tidegate.sim.scenario import check as check_scenario
 from tidegate.simulate.figures import Terms
 from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
-from tidegate.simulate.load import Load
+from tidegate.simulate.load import Load, check_names
 from tidegate.simulate.load import check as check_load
 from tidegate.simulate.run import AUTO, RunSettings
 from tidegate.simulate.sweeps import SHORT, points_of, settings_of
@@ -36,6 +36,7 @@ LOAD_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "prompt_tokens": ("prompt_tokens", int),
     "output_tokens": ("output_tokens", int),
     "lengths": ("lengths", _text),
+    "traffic": ("traffic", _text),
 }
 """Options of the load that a sweep may set, with the field of `Load` and how it is read."""
 OPTIONS = ("profile", *LOAD_OPTIONS)
@@ -158,6 +159,7 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
     profile = own.get("profile", plan.profile)
     load = msgspec.structs.replace(plan.load, askers=askers_of(config), **_load_values(own))
     check_load(load)
+    check_names(load, config)
     scenario = scenario_of(config, profile)
     check_scenario(scenario)
     return Point(

@@ -26,6 +26,12 @@ BOUNDARIES = {
 """Where each latency begins and ends. The way between a client and the gateway is in none of them."""
 
 
+CHANGING = "the load changes over the trace: intervals, which take it for steady, are rough"
+SHORT = (
+    "even the longest batches hang together, so that the intervals are too narrow: run longer, or --repeat"
+)
+
+
 class Conservation(msgspec.Struct, frozen=True, kw_only=True):
     """What became of every request that reached the gateway, a client's retries among them."""
 
@@ -152,10 +158,7 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
         names = ", ".join(sorted(thin))
         yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: run longer to be sure of them"
     if any(spread.correlated for _, spread in spreads):
-        yield (
-            "even the longest batches of a run hang together: the intervals are too narrow; run longer, "
-            "or use --repeat"
-        )
+        yield CHANGING if runs[0].replayed else SHORT
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"
     conserved = _conserved(runs)

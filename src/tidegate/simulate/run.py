@@ -66,6 +66,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool
     """False: no steady state was found; all of the run was measured."""
     window: Window
+    replayed: bool
+    """Its arrivals are those of a trace."""
     simulated_s: float
     events: int
     cpu_s: float
@@ -95,6 +97,7 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
         retries=outcome.retries if outcome else 0,
         steady=steady,
         window=window,
+        replayed=settings.load.trace is not None,
         simulated_s=outcome.simulated_s if outcome else last_s,
         events=outcome.events if outcome else 0,
         cpu_s=process_time() - began,

@@ -158,8 +158,8 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
     table = Table(
         title=f"By {kind}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
     )
-    table.add_column(kind)
-    for name in ("requests", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "share"):
+    table.add_column(kind, no_wrap=True)
+    for name in ("asked", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "share"):
         table.add_column(name, justify="right")
     for name, own in groups.items():
         budget = (budgets or {}).get(name, Budgets())

@@ -54,6 +54,8 @@ def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
             ("turns a session", log.sessions.turns, _number),
             ("gap in a session", log.sessions.gap_s, _seconds),
         ]
+        if log.sessions.think_s.count:
+            lengths.append(("think time", log.sessions.think_s, _seconds))
     yield _spreads(title, lengths)
     grid = _grid()
     grid.add_row("requests", f"{log.requests:,}")

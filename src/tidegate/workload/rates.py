@@ -11,11 +11,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from math import floor, inf, isfinite, pi, sin, sqrt
+from math import cos, floor, inf, isfinite, pi, sin, sqrt
 
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+
+_EXACT, _MOST_STEPS = 1e-15, 100
+"""A step, relative to its instant, at which that is as exact as floats are; and how many at most."""
 
 Inverse = Callable[[float], float]
 """Expected arrivals -> the instant by which they are expected, in seconds; inf if they never are."""
@@ -24,18 +27,18 @@ Inverse = Callable[[float], float]
 class Steady(msgspec.Struct, frozen=True, tag="steady"):
     """The same rate for ever."""
 
-    per_s: float
+    rate_per_s: float
 
     def __post_init__(self) -> None:
-        _check_rates("per_s", [self.per_s])
+        _check_rates("rate_per_s", [self.rate_per_s])
 
     def expected(self, at_s: float) -> float:
         """Arrivals expected from 0 until `at_s`."""
-        return self.per_s * at_s
+        return self.rate_per_s * at_s
 
     def inverse(self) -> Inverse:
         """Of `expected`."""
-        return lambda expected: expected / self.per_s
+        return lambda expected: expected / self.rate_per_s
 
 
 class Piecewise(msgspec.Struct, frozen=True, tag="piecewise"):
@@ -129,23 +132,30 @@ class Diurnal(msgspec.Struct, frozen=True, tag="diurnal"):
     def expected(self, at_s: float) -> float:
         """Arrivals expected from 0 until `at_s`."""
         turn = 2 * pi / self.period_s
-        wave = sin(turn * (at_s - self.peak_s)) + sin(turn * self.peak_s)
+        # sin(turn (t - peak)) + sin(turn peak), as a product: nothing cancels.
+        wave = 2 * sin(turn * at_s / 2) * cos(turn * (at_s / 2 - self.peak_s))
         return self.mean_per_s * (at_s + self.swing * wave / turn)
 
     def inverse(self) -> Inverse:
-        """Of `expected`, by bisection to the last bit (50 steps)."""
+        """Of `expected`: Newton's steps, halved where the rate is near 0 and they would leap too far."""
         # The wave never holds the integral further from the mean's straight line than this.
         slack_s = self.swing * self.period_s / pi
+        turn = 2 * pi / self.period_s
 
         def instant_of(expected: float) -> float:
-            straight_s = expected / self.mean_per_s
-            low_s, high_s = max(0.0, straight_s - slack_s), straight_s + slack_s
-            while low_s < (middle_s := (low_s + high_s) / 2) < high_s:
-                if self.expected(middle_s) < expected:
-                    low_s = middle_s
-                else:
-                    high_s = middle_s
-            return high_s
+            at_s = expected / self.mean_per_s
+            low_s, high_s = max(0.0, at_s - slack_s), at_s + slack_s
+            for _ in range(_MOST_STEPS):
+                missing = expected - self.expected(at_s)
+                low_s, high_s = (at_s, high_s) if missing > 0 else (low_s, at_s)
+                rate = self.mean_per_s * (1 + self.swing * cos(turn * (at_s - self.peak_s)))
+                next_s = at_s + missing / rate if rate > 0 else inf
+                if not low_s <= next_s <= high_s:
+                    next_s = (low_s + high_s) / 2
+                if abs(next_s - at_s) <= _EXACT * at_s:
+                    break
+                at_s = next_s
+            return at_s
 
         return instant_of
 
@@ -168,10 +178,10 @@ class _Piece(msgspec.Struct, frozen=True):
     def instant_of(self, expected: float) -> float:
         """The root of the quadratic in the form that cancels nothing, whichever sign the slope has."""
         area = expected - self.before
-        if area <= 0:
-            return self.start_s if self.rate or self.slope else inf
         steepness = self.rate + sqrt(max(0.0, self.rate**2 + 2 * self.slope * area))
-        return self.start_s + 2 * area / steepness if steepness else inf
+        if area > 0 and steepness > 0:
+            return self.start_s + 2 * area / steepness
+        return self.start_s if self.rate or self.slope else inf
 
 
 def _check_rates(field: str, rates: Sequence[float]) -> None:

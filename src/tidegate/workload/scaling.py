@@ -57,6 +57,7 @@ def _moved(row: TraceRow, arrived_s: float) -> TraceRow:
         row.turn,
         row.prefix,
         row.prefix_block_tokens,
+        row.took_s,
     )
 
 

@@ -1,5 +1,4 @@
-"""What is a conversation? Turns that each bring all that was said before, and pauses in which somebody
-thinks.
+"""What is a conversation? Turns that each bring all that was said before, and thoughts in between.
 
 The prompt of a turn is the system prompt, the history and what is new; the answer joins the history. So
 prompts grow, and each begins with the one before it: what a prefix cache is for. Sessions come by

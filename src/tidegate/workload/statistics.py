@@ -42,6 +42,8 @@ class SessionFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of a session."""
     gap_s: Distribution
     """Between two arrivals of the same session: answer and thought together."""
+    think_s: Distribution
+    """From the end of an answer to the next arrival, where the trace tells how long answers took."""
 
 
 class LogStatistics(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,9 +83,10 @@ class _Count:
         self._last: TraceRow | None = None
         self._instants = self._empty = self._repeated = 0
         self._cache: UnlimitedCache | None = None
-        self._sessions: dict[int, tuple[int, float]] = {}
-        """Turns so far, and the instant of the last."""
+        self._sessions: dict[int, tuple[int, float, float | None]] = {}
+        """Turns so far, the instant of the last, and how long its answer took."""
         self._session_gaps_s: list[float] = []
+        self._thoughts_s: list[float] = []
         self._models: dict[str, int] = {}
 
     def add(self, row: TraceRow) -> None:
@@ -97,10 +100,12 @@ class _Count:
                 self._cache = UnlimitedCache(row.prefix_block_tokens)
             self._cache.add(row.prompt_tokens, [row.prefix])
         if row.session is not None:
-            turns, last_s = self._sessions.get(row.session, (0, nan))
+            turns, last_s, took_s = self._sessions.get(row.session, (0, nan, None))
             if turns:
                 self._session_gaps_s.append(row.arrived_s - last_s)
-            self._sessions[row.session] = (turns + 1, row.arrived_s)
+            if took_s is not None:
+                self._thoughts_s.append(max(0.0, row.arrived_s - last_s - took_s))
+            self._sessions[row.session] = (turns + 1, row.arrived_s, row.took_s)
         if row.model:
             self._models[row.model] = self._models.get(row.model, 0) + 1
 
@@ -144,10 +149,11 @@ class _Count:
         )
 
     def _conversations(self) -> SessionFigures:
-        turns = [turns for turns, _ in self._sessions.values()]
+        turns = [turns for turns, _, _ in self._sessions.values()]
         return SessionFigures(
             sessions=len(turns),
             requests=sum(turns),
             turns=Distribution.of(turns),
             gap_s=Distribution.of(self._session_gaps_s),
+            think_s=Distribution.of(self._thoughts_s),
         )

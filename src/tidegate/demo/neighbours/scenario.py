@@ -16,8 +16,8 @@ import msgspec
 
 from tidegate.config import Config
 from tidegate.config.traces import load_trace
-from tidegate.emulator.profile import Profile, named
 from tidegate.policy.settings import MINUTE_S, LimitSettings
+from tidegate.sim.profiles import Profile, named
 from tidegate.workload.arrivals import Constant, Poisson
 from tidegate.workload.lengths import same_lengths, trace_lengths
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
@@ -62,8 +62,8 @@ def capacity_tokens_per_minute(replicas: int) -> float:
     No real mix reaches it, so that an equal share of it is more than an equal share of the fleet.
     """
     pinned = profile(1.0)
-    tokens = pinned.max_batched_tokens
-    return replicas * MINUTE_S * tokens / pinned.step_s(1, 0, tokens)
+    tokens = pinned.replica.max_batched_tokens
+    return replicas * MINUTE_S * tokens / pinned.curve.step_s(0, 0, [(tokens, 0)])
 
 
 def traffic(seed: int, for_s: float, speed: float) -> list[PlannedRequest]:

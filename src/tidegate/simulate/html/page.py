@@ -111,7 +111,7 @@ def _load_curve(points: Sequence[PointResult]) -> Iterator[str]:
         title="Load and goodput",
         series=[Series(name="goodput", x=loads, y=[at[text].total.goodput_ratio.value for text in texts])],
         x=Axis(label=key, shown=number),
-        y=Axis(label="share of requests", shown=percent, least=0, most=1),
+        y=Axis(label="share of requests", shown=_whole_percent, least=0, most=1),
     )
     yield f'<div class="plots">{as_figure(plot)}{as_figure(goodput)}</div>'
 
@@ -131,7 +131,7 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]], budgets: Ma
             title=f"{heading}: share of answers within",
             series=series,
             x=Axis(label=heading, shown=duration, logarithmic=True),
-            y=Axis(label="share of answers", shown=percent, least=0, most=1),
+            y=Axis(label="share of answers", shown=_whole_percent, least=0, most=1),
             marks=[Mark(value, label) for value, label in marks.items()],
         )
         figures.append(as_figure(plot))
@@ -195,7 +195,7 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
 def _over_time(timeline: Timeline, seed: int) -> str:
     x = Axis(label="seconds from the start", shown=number)
     at = timeline.at_s
-    share = Axis(label="share", shown=percent, least=0, most=1)
+    share = Axis(label="share", shown=_whole_percent, least=0, most=1)
     many = Axis(label="requests", shown=number, least=0)
     queues = [
         Series(name=f"{name}: {what}", x=at, y=values)
@@ -273,6 +273,10 @@ def _cell(estimate: Estimate, shown: Callable[[float], str], budget: float | Non
     if isnan(estimate.low):
         return f"<td{over}>{shown(estimate.value)}</td>"
     return f"<td{over}>{shown(estimate.value)}<small>{between(estimate, shown)}</small></td>"
+
+
+def _whole_percent(ratio: float) -> str:
+    return f"{ratio:.0%}"
 
 
 def _definitions(words: Mapping[str, str]) -> str:

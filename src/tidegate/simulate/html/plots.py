@@ -152,7 +152,7 @@ def _steps(low: float, high: float) -> list[float]:
 def _decades(low: float, high: float) -> list[float]:
     """Powers of ten, with 2 and 5 between them where there is room."""
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    factors = (1, 2, 5) if len(powers) <= 3 else (1,)
+    factors = (1, 2, 5) if high < 100 * low else (1,)
     ticks = [10.0**power * factor for power in powers for factor in factors]
     return [tick for tick in ticks if low <= tick <= high]
 

@@ -13,7 +13,7 @@ from tidegate.workload.traces.lines import Lines, csv_cells, in_order, seconds, 
 from tidegate.workload.traces.rows import TraceRow
 
 TIME, MODEL, PROMPT, OUTPUT = COLUMNS = ("Timestamp", "Model", "Request tokens", "Response tokens")
-SESSION = "Session ID"
+SESSION, TOOK = "Session ID", "Elapsed time"
 
 
 def read_burstgpt(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
@@ -24,7 +24,7 @@ def read_burstgpt(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
 
     def row_of(cells: Sequence[str]) -> TraceRow:
         nonlocal started_s
-        at, model, prompt, output, session = cells
+        at, model, prompt, output, session, took = cells
         at_s = seconds(TIME, at)
         started_s = at_s if started_s is None else started_s
         number, turn = None, 0
@@ -32,7 +32,21 @@ def read_burstgpt(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
             number, turn = sessions.get(session, (len(sessions), 0))
             sessions[session] = (number, turn + 1)
         return TraceRow(
-            at_s - started_s, tokens(PROMPT, prompt), tokens(OUTPUT, output), model.strip(), number, turn
+            at_s - started_s,
+            tokens(PROMPT, prompt),
+            tokens(OUTPUT, output),
+            model.strip(),
+            number,
+            turn,
+            took_s=_took_s(took),
         )
 
-    return in_order(csv_cells(lines, name, COLUMNS, [SESSION]), name, row_of)
+    return in_order(csv_cells(lines, name, COLUMNS, [SESSION, TOOK]), name, row_of)
+
+
+def _took_s(text: str) -> float | None:
+    """None for what is no time: nobody's load depends on it."""
+    try:
+        return seconds(TOOK, text) if text else None
+    except ValueError:
+        return None

@@ -19,6 +19,8 @@ class TraceRow(msgspec.Struct, frozen=True):
     """Chain ids of the prompt's blocks as recorded, a last one that is not full included."""
     prefix_block_tokens: int = 0
     """Tokens of a full block; 0 where there are none."""
+    took_s: float | None = None
+    """How long the recorded service took for the whole answer, where the trace tells."""
 
     @property
     def full_prefix(self) -> tuple[int, ...]:

@@ -1,0 +1,183 @@
+"""How does a traffic file become a workload?
+
+The file is judged whole before anything runs, the traces that it names included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import inf
+from pathlib import Path
+
+import msgspec
+
+from tidegate.config.decoding import INVALID, Decoder, of_type
+from tidegate.config.loading import compose, read
+from tidegate.config.model import Config
+from tidegate.config.problems import Mark, Problem, Where, dotted, report, unknown
+from tidegate.config.traces import SHIPPED, load_lengths, load_trace, open_lines
+from tidegate.config.traffic import (
+    ClientSource,
+    LengthConfig,
+    OpenSource,
+    PoolSource,
+    RecordedSource,
+    SessionSource,
+    Source,
+    TraceSource,
+    TrafficConfig,
+    law_of,
+)
+from tidegate.core.errors import ConfigurationError
+from tidegate.workload.client_pools import ClientPool
+from tidegate.workload.clients import ClosedLoop
+from tidegate.workload.dice import dice
+from tidegate.workload.lengths import Independent, LengthLaw, Pairs
+from tidegate.workload.mixes import Mix
+from tidegate.workload.recorded import SessionReplay
+from tidegate.workload.requests import OpenLoop, PlannedRequest, Workload, replayed, sent
+from tidegate.workload.scaling import at_rate, sped_up, spread, windowed
+from tidegate.workload.sessions import Sessions
+from tidegate.workload.traces.agentic import RecordedSession, read_sessions
+from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.servegen import ClientLengths, ClientWindow, read_lengths, read_rates
+
+
+class Traffic:
+    """What a traffic file describes; makes the workload of any number of runs."""
+
+    def __init__(self, config: TrafficConfig, name: str, base: Path, marks: dict[Where, Mark]) -> None:
+        """`name` and `marks` place problems; relative paths start at `base`."""
+        self.config = config
+        self._name, self._base, self._marks = name, base, marks
+
+    def workload(self, seed: int) -> Workload:
+        """Of one run; the same for the same seed. Raises ConfigurationError for a trace that is not sound."""
+        return Mix([self._named(name, source, seed) for name, source in self.config.sources.items()])
+
+    def check(self, config: Config) -> None:
+        """Raises ConfigurationError if a source asks for what the configuration does not have.
+
+        Where that names no tenants, anybody may ask.
+        """
+        tenants = [*config.tenants, *config.simulation.tenants]
+        problems: list[Problem] = []
+        for name, source in self.config.sources.items():
+            where = ("sources", name)
+            if tenants:
+                problems += unknown((*where, "tenant"), source.tenant, tenants, "tenant")
+            if source.class_ is not None:
+                problems += unknown((*where, "class"), source.class_, config.classes, "class")
+            if source.model is not None:
+                problems += unknown((*where, "model"), source.model, config.models(), "model")
+        if problems:
+            raise ConfigurationError(report(self._name, problems, self._marks))
+
+    def _named(self, name: str, source: Source, seed: int) -> Workload:
+        try:
+            return self._source(name, source, seed)
+        except ConfigurationError as error:
+            where = dotted(("sources", name))
+            raise ConfigurationError([f"{where}: {problem}" for problem in error.problems]) from None
+
+    def _source(self, name: str, source: Source, seed: int) -> Workload:
+        match source:
+            case OpenSource():
+                lengths = self._lengths(source.lengths).lengths(dice(seed, name, "lengths"))
+                arrivals = source.arrivals.arrivals()
+                return OpenLoop(sent(source.sender(), arrivals, lengths, dice(seed, name, "arrivals")))
+            case ClientSource():
+                return ClosedLoop(source.settings(self._lengths(source.lengths)), seed, name)
+            case SessionSource():
+                return Sessions(source.settings(), seed, name)
+            case TraceSource():
+                return OpenLoop(self._replayed(name, source, seed))
+            case RecordedSource():
+                return SessionReplay(
+                    _sessions(self._located(source.trace)),
+                    source.starts.arrivals(),
+                    seed,
+                    sender=source.sender(),
+                    name=name,
+                    share_heads=source.share_heads,
+                    outlives_refusals=source.outlives_refusals,
+                )
+            case PoolSource():
+                windows, tables = _pool(self._located(source.rates), self._located(source.lengths))
+                return ClientPool(windows, tables, source.settings(), seed, name=name)
+
+    def _lengths(self, config: LengthConfig) -> LengthLaw:
+        if config.trace is not None:
+            return _pairs(self._located(config.trace))
+        assert config.prompt_tokens is not None
+        assert config.output_tokens is not None
+        return Independent(law_of(config.prompt_tokens), law_of(config.output_tokens))
+
+    def _replayed(self, name: str, source: TraceSource, seed: int) -> Iterator[PlannedRequest]:
+        trace, sender = self._located(source.trace), source.sender()
+        for_s = inf if source.for_s is None else source.for_s * source.time_scale
+        rows = windowed(_rows(trace), source.from_s, for_s)
+        if source.spread:
+            rows = spread(rows, dice(seed, name, "spread"))
+        own_seed = dice(seed, name, "rate").getrandbits(63)
+        found = at_rate(list(sped_up(rows, source.time_scale)), source.rate_factor, own_seed)
+        if not found:
+            raise ConfigurationError([f"{trace}: nothing arrives where from_s and for_s point"])
+        return (
+            msgspec.structs.replace(
+                planned,
+                tenant=sender.tenant,
+                priority=sender.priority,
+                model=sender.model,
+                max_tokens=sender.max_tokens,
+                streams=sender.streams,
+            )
+            for planned in replayed(found, dice(seed, name), name=name)
+        )
+
+    def _located(self, name: str) -> str:
+        return name if name in SHIPPED else str(self._base / name)
+
+
+def load_traffic(path: Path) -> Traffic:
+    """Read and check a file and all that it names. Raises ConfigurationError with every mistake."""
+    return parse_traffic(read(path), str(path), base=path.parent)
+
+
+def parse_traffic(text: str, source: str, *, base: Path = Path()) -> Traffic:
+    """The same of YAML text; `source` names it in problems, relative paths start at `base`."""
+    decoder = Decoder(base=base)
+    config = decoder.decode(compose(text, source, "it needs sources"), of_type(TrafficConfig), ())
+    if decoder.problems or config is INVALID:
+        raise ConfigurationError(report(source, decoder.problems, decoder.marks))
+    assert isinstance(config, TrafficConfig)
+    traffic = Traffic(config, source, base, decoder.marks)
+    try:
+        traffic.workload(seed=0)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{source}: {problem}" for problem in error.problems]) from None
+    return traffic
+
+
+# A sweep makes many workloads of the same files.
+
+
+@lru_cache(maxsize=8)
+def _rows(trace: str) -> list[TraceRow]:
+    return load_trace(trace)
+
+
+@lru_cache(maxsize=8)
+def _pairs(trace: str) -> Pairs:
+    return Pairs(load_lengths(trace))
+
+
+@lru_cache(maxsize=2)
+def _sessions(trace: str) -> list[RecordedSession]:
+    return list(read_sessions(open_lines(trace), trace))
+
+
+@lru_cache(maxsize=4)
+def _pool(rates: str, lengths: str) -> tuple[list[ClientWindow], list[ClientLengths]]:
+    return list(read_rates(open_lines(rates), rates)), list(read_lengths(open_lines(lengths), lengths))
