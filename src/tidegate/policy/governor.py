@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tidegate.core.errors import CallerError
 from tidegate.core.messages import (
@@ -114,8 +114,10 @@ class Governor:
         self._dispatcher = Dispatcher(self.rng, self._timers)
         self.members = self._fleet.members
         self._handlers = {
+            Arrived: self._on_arrived,
             FirstToken: self._on_first_token,
             Progressed: self._on_progressed,
+            Finished: self._on_finished,
             Failed: self._on_failed,
             Cancelled: self._on_cancelled,
             Probed: self._on_probed,
@@ -131,14 +133,7 @@ class Governor:
     def handle(self, event: Event, now: float) -> list[Command]:
         """Tell it what happened; it says what to do. Deadlines that are due at `now` pass first."""
         out: list[Command] = self.on_wakeup(now) if self._timers.any_due(now) else []
-        # The two of every request are told apart by identity and called by name: compiled, it costs least.
-        kind = type(event)
-        if kind is Arrived:
-            self._on_arrived(cast(Arrived, event), now, out)
-        elif kind is Finished:
-            self._on_finished(cast(Finished, event), now, out)
-        else:
-            self._handlers[kind](event, now, out)
+        self._handlers[type(event)](event, now, out)
         return out
 
     def next_wakeup(self) -> float:
