@@ -70,15 +70,22 @@ def quota_lines(quota: Quota) -> bytes:
 
     Header lines and not pairs, because every governed answer has them.
     """
-    return _lines_of(_REQUESTS, quota.limit_requests, quota.remaining_requests, quota.reset_requests_s) + (
-        _lines_of(_TOKENS, quota.limit_tokens, quota.remaining_tokens, quota.reset_tokens_s)
-    )
-
-
-def _lines_of(form: bytes, limit: int | None, remaining: int | None, reset_s: float | None) -> bytes:
-    if limit is None:
-        return b""
-    return form % (limit, remaining if remaining and remaining > 0 else 0, duration(reset_s or 0.0))
+    form, values = b"", list[object]()
+    if quota.limit_requests is not None:
+        form = _REQUESTS
+        values += (
+            quota.limit_requests,
+            max(quota.remaining_requests or 0, 0),
+            duration(quota.reset_requests_s or 0.0),
+        )
+    if quota.limit_tokens is not None:
+        form += _TOKENS
+        values += (
+            quota.limit_tokens,
+            max(quota.remaining_tokens or 0, 0),
+            duration(quota.reset_tokens_s or 0.0),
+        )
+    return form % tuple(values)
 
 
 def duration(seconds: float) -> bytes:

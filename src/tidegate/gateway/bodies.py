@@ -281,9 +281,12 @@ _SLICE_BYTES = 2**16
 # -- the fields that decide -----------------------------------------------------------------------
 
 
-class _Reader(NamedTuple):
-    decode: Callable[[msgspec.Raw], Any]
-    expected: str
+class _Reader:
+    """How a field is read, and what it must be."""
+
+    def __init__(self, decode: Callable[[msgspec.Raw], Any], expected: str) -> None:
+        self.decode: Final = decode
+        self.expected: Final = expected
 
 
 _COUNT = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None)

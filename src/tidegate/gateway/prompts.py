@@ -69,7 +69,7 @@ _SAMPLE_BYTES = 2**14
 def measure(api: Api, fields: Mapping[str, msgspec.Raw], body: bytes, media: MediaEstimate) -> Prompt:
     """Measure what `fields`, the top level of `body`, ask the engine to read."""
     has_media = _may_hold_media(body)
-    has_escapes = b"\\" in body
+    has_escapes = body.find(b"\\") >= 0  # `in` first tries whether it is a number, by an exception
     text_bytes = tokens = 0
     for name in api.texts:
         raw = fields.get(name)
