@@ -183,6 +183,13 @@ MEANING = [
     (simulated("pools: {§x: {}}"), 'names the pool "x", which does not exist'),
     (simulated("pools: {m: {replicas: {§f: {}}}}"), 'names the replica "f", which does not exist'),
     (simulated("pools: {m: {profile: §h100}}"), 'names the profile "h100"'),
+    (
+        simulated(
+            "pools: {m: {disaggregation: {prefill_profile: §h100,"
+            " link: {bandwidth_bytes_per_s: 1, kv_bytes_per_token: 1}}}}"
+        ),
+        'names the profile "h100"',
+    ),
     (simulated("pools: {m: {profile: demo, §engine: {max_num_seqs: 9_000}}}"), "or lower max_num_seqs"),
     (simulated("pools: {m: {engine: {kv: §pages}}}"), 'is not known; did you mean "paged"?'),
     (simulated("pools: {m: {curve: {a_s: §0}}}"), "simulation.pools.m.curve.a_s: is 0; it must be above 0"),

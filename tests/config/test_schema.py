@@ -53,6 +53,8 @@ SECTIONS = {
     "CurveConfig": "simulation.pools.*.curve",
     "EngineConfig": "simulation.pools.*.engine",
     "Speculation": "simulation.pools.*.engine.speculation",
+    "Disaggregation": "simulation.pools.*.disaggregation",
+    "Link": "simulation.pools.*.disaggregation.link",
     "SimulatedTenant": "simulation.tenants",
     "Network": "simulation.network",
     "ClientSettings": "simulation.clients",

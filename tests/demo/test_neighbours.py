@@ -54,7 +54,8 @@ def test_speed_changes_nothing_but_the_pace() -> None:
     assert after.tokens_per_minute == 2 * before.tokens_per_minute
     assert after.burst_s == before.burst_s / 2
     assert ruled.classes["default"].max_wait_s == config.classes["default"].max_wait_s / 2
-    assert scenario.profile(2.0).step_s(1, 1, 1) == scenario.profile(1.0).step_s(1, 1, 1) / 2
+    assert scenario.profile(2.0).curve == scenario.profile(1.0).curve
+    assert scenario.profile(2.0).replica.speed == 2 * scenario.profile(1.0).replica.speed
 
 
 def test_what_the_file_says_of_the_fleet() -> None:

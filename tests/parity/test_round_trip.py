@@ -113,6 +113,8 @@ REQUESTS = st.builds(
     streams=st.booleans(),
     body_bytes=COUNTS,
     affinity=st.none() | st.integers(0, 2**64 - 1),
+    prefix=st.lists(st.integers(0, 2**64 - 1), max_size=3).map(tuple),
+    prefix_block_tokens=st.floats(0, 1e4),
     timeout_s=OPTIONAL_SECONDS,
 )
 EVENTS: st.SearchStrategy[Event] = st.one_of(

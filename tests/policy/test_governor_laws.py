@@ -105,7 +105,7 @@ def replayed(fleet: Fleet, merged: bool) -> tuple[list[Command], list[RequestRec
 
 
 @pytest.mark.parametrize("merged", [False, True], ids=["call by call", "deadlines passed by handle"])
-@pytest.mark.parametrize("weather", FIXED[:6], ids=lambda weather: weather.routing.value)
+@pytest.mark.parametrize("weather", FIXED[: len(RoutingPolicy)], ids=lambda weather: weather.routing.value)
 def test_the_same_tape_gives_the_same_commands(weather: Weather, merged: bool) -> None:
     """Policy has no clock and no dice of its own: a tape replays to the last command and record."""
     fleet = Fleet.of(weather)

@@ -127,6 +127,20 @@ def test_the_longer_match_is_preferred_and_nearly_as_long_is_as_good() -> None:
     assert site.serve(prompt) == "r1"
 
 
+@pytest.mark.parametrize("replicas", [4, 20], ids=["many of few know it", "few of many know it"])
+def test_among_equals_the_dice_choose(replicas: int) -> None:
+    """Of those who know a prompt and hold as much, not always the first."""
+    site = Site.of(replicas)
+    prompt = blocks(1, 8)
+    for name in ("r0", "r1", "r2"):
+        site.load(name, 50.0)
+        site.pool.on_sent(site.pool.members[name], ask(1, prefix=prompt))
+
+    went = Counter(site.serve(prompt) for _ in range(300))
+    assert sorted(went) == ["r0", "r1", "r2"]
+    assert min(went.values()) > 60
+
+
 def test_without_a_prefix_it_is_least_tokens() -> None:
     """The same choices to the last throw of the dice, also where all prompts are short or new."""
     prompts = [(), blocks(7, 1)]

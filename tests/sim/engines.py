@@ -31,6 +31,8 @@ def told(engine: Replica, until: float = inf) -> list[Happening]:
     while (at := engine.next_at()) <= until and at < inf:
         news += engine.advance(at)
         engine.check()
+        for sequence, tokens in engine.decoding_at(at):
+            assert tokens == engine.tokens_at(sequence, at)
     return news
 
 

@@ -6,7 +6,8 @@ vLLM 0.19.0: `vllm/v1/core/sched/scheduler.py` (`schedule`, `update_from_output`
 `single_type_kv_cache_manager.py` and `block_pool.py`; each method below names the one it follows.
 
 Outside vLLM: contiguous reservation (`kv="reserved"`: nothing is admitted whose prompt and `max_tokens` do
-not fit beside what runs), and a caller that leaves, whose blocks are free at once.
+not fit beside what runs); a caller that leaves, whose blocks are free at once; and speculation, of which only
+the number of steps is drawn (`decode_steps`, given), over which an output is spread evenly.
 """
 
 from __future__ import annotations
@@ -43,12 +44,16 @@ class Settings(Protocol):
     def long_prefill_tokens(self) -> int: ...
     @property
     def whole_prompt_must_fit(self) -> bool: ...
+    @property
+    def draft_tokens(self) -> int: ...
 
 
 class Curve(Protocol):
     """What the reference reads of `tidegate.core.curve.Curve`."""
 
-    def step_s(self, decodes: int, context_tokens: int, chunks: Sequence[tuple[int, int]]) -> float: ...
+    def step_s(
+        self, decodes: int, context_tokens: float, chunks: Sequence[tuple[int, int]], draft_tokens: int
+    ) -> float: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -133,6 +138,10 @@ class Job:
     preemptions: int = 0
     first_token_at: float = inf
     finished_at: float = inf
+    mark: int = 32  # output tokens at which progress is told next
+    decode_steps: int = 0  # with speculation: that the rest of the output takes
+    base: int = 0  # with speculation: output tokens before that rest
+    made: int = 0  # with speculation: of those steps
 
     @property
     def tokens(self) -> int:
@@ -158,7 +167,7 @@ class Step:
     end_at: float
     scheduled: list[Job]
     producing: list[Job]
-    decodes: int
+    decoding: list[Job]
     chunks: list[tuple[int, int]]
 
 
@@ -168,7 +177,12 @@ class Boundary:
 
     at: float
     produced: dict[int, int]  # of all that were running
-    finished: tuple[int, ...]
+    free_blocks: int
+    running: int
+    waiting: int
+
+
+FIRST_TOKEN, PROGRESS, FINISHED = "first token", "progress", "finished"
 
 
 @dataclass(eq=False)
@@ -183,6 +197,7 @@ class Reference:
     boundaries: list[Boundary] = field(default_factory=list)
     admissions: list[tuple[float, int, int]] = field(default_factory=list)  # at, id, cached tokens
     preemptions: list[tuple[float, int]] = field(default_factory=list)
+    told: list[tuple[float, str, int, int]] = field(default_factory=list)  # at, what, id, output tokens
     steps: list[Step] = field(default_factory=list)
     plan_at: float | None = None  # when the scheduler runs next; a caller at that very instant is in time
     pace: float = 1.0
@@ -214,6 +229,14 @@ class Reference:
         if not (self.flight or self.running or self.waiting):
             self.plan_at = None
         return job.produced
+
+    def boundary_after(self, now: float) -> float:
+        """The end of the step under way at `now`, or of the one that starts there. inf: idle."""
+        self.advance(now)
+        if self.plan_at is not None:
+            self.plan(self.plan_at)
+            self.plan_at = None
+        return self.flight[0].end_at if self.flight else inf
 
     def slow(self, now: float, factor: float) -> None:
         """Steps that start from now on take `factor` times as long."""
@@ -255,10 +278,14 @@ class Reference:
         index = 0
         while index < len(self.running) and budget > 0:
             job = self.running[index]
-            if job.produced + job.in_flight >= job.output_tokens:
+            if not job.catching_up and job.produced + job.in_flight >= job.output_tokens:
                 index += 1
                 continue
             new = min(self.at_most(job.tokens + job.in_flight - job.computed), budget)
+            if not job.catching_up:
+                new = 1 + self.settings.draft_tokens
+                if new > budget:
+                    break
             while not self.allocate(job, [], new):
                 preempted = True
                 victim = self.victim()
@@ -308,13 +335,15 @@ class Reference:
     def victim(self) -> Job:
         """Who is preempted: the last to be admitted, or the lowest in rank."""
         if self.settings.priority:
-            return max(self.running, key=lambda job: (job.priority, job.arrived_at))
+            return max(self.running, key=lambda job: (job.priority, job.arrived_at, job.id))
         return self.running[-1]
 
     def preempt(self, now: float, job: Job) -> None:
         """`_preempt_request`."""
         self.give_back(job)
         job.computed = 0
+        job.decode_steps -= job.made
+        job.base, job.made = job.produced, 0
         job.preemptions += 1
         self.preemptions.append((now, job.id))
         self.enqueue(job, ahead=True)
@@ -333,26 +362,34 @@ class Reference:
         """How long it takes, and `_update_after_schedule`."""
         chunks = [(new, job.computed) for job, new in shares if job.catching_up]
         decoding = [job for job, _ in shares if not job.catching_up]
-        context_tokens = sum(job.computed + 1 for job in decoding)
+        drafts = self.settings.draft_tokens
+        context_tokens = sum(self.in_cache(job) + 1 + drafts for job in decoding)
         producing = []
         for job, new in shares:
-            job.computed += new
+            job.computed += new if job.catching_up else 1
             if job.computed == job.tokens + job.in_flight:
                 job.in_flight += 1
                 job.catching_up = False
                 producing.append(job)
         start_at = max(now, self.flight[-1].end_at) if self.flight else now
-        lasts_s = self.curve.step_s(len(decoding), context_tokens, chunks) * self.pace if shares else 0.0
+        seconds = self.curve.step_s(len(decoding), context_tokens, chunks, drafts * len(decoding))
         scheduled = [job for job, _ in shares]
-        return Step(start_at, start_at + lasts_s, scheduled, producing, len(decoding), chunks)
+        return Step(start_at, start_at + seconds * self.pace, scheduled, producing, decoding, chunks)
+
+    def in_cache(self, job: Job) -> float:
+        """Tokens whose keys and values a decoding one has; speculation's come evenly, parts of them too."""
+        if not self.settings.draft_tokens:
+            return job.computed
+        whole = job.prompt_tokens + job.base - 1
+        return whole + (job.output_tokens - job.base) * job.made / job.decode_steps
 
     def end(self, step: Step) -> None:
         """`update_from_output`."""
         finished = []
         for job in step.producing:
             job.in_flight -= 1
-            job.produced += 1
-            job.first_token_at = min(job.first_token_at, step.end_at)
+            self.produce(job, decoding=job in step.decoding)
+            self.tell(step.end_at, job)
             if job.produced == job.output_tokens:
                 job.finished_at = step.end_at
                 finished.append(job)
@@ -360,9 +397,39 @@ class Reference:
         produced = {job.id: job.produced for job in self.running}
         for job in finished:  # it may have been preempted while its last token was under way
             (self.running if job in self.running else self.waiting).remove(job)
-        self.boundaries.append(Boundary(step.end_at, produced, tuple(job.id for job in finished)))
+        self.boundaries.append(
+            Boundary(step.end_at, produced, len(self.pool.free), len(self.running), len(self.waiting))
+        )
         if self.flight or self.running or self.waiting:
             self.plan_at = step.end_at
+
+    def produce(self, job: Job, *, decoding: bool) -> None:
+        """One token more, or with speculation what its share of the steps yields."""
+        drafts = self.settings.draft_tokens
+        if not job.output_tokens:
+            return
+        if not drafts or not decoding:
+            job.produced += 1
+        else:
+            job.made += 1
+            job.produced = job.base + (job.output_tokens - job.base) * job.made // job.decode_steps
+            job.computed = job.tokens - 1
+        if drafts and not decoding:
+            left = job.output_tokens - job.produced
+            job.decode_steps = min(max(job.decode_steps - 1, -(-left // (1 + drafts))), left)
+            job.base, job.made = job.produced, 0
+
+    def tell(self, at: float, job: Job) -> None:
+        """What whoever sent it wants to know."""
+        if job.produced == 1 and job.first_token_at == inf:
+            job.first_token_at = at
+            self.told.append((at, FIRST_TOKEN, job.id, 1))
+        if job.produced == job.output_tokens:
+            self.told.append((at, FINISHED, job.id, job.produced))
+        elif job.produced >= job.mark:
+            self.told.append((at, PROGRESS, job.id, job.produced))
+        while job.mark <= job.produced:
+            job.mark *= 2
 
     # ---- the KV cache
 

@@ -8,34 +8,28 @@ from typing import Any
 
 import pytest
 
-from tests.sim.engines import replica, short
-from tidegate.core.curve import Linear
-from tidegate.core.errors import ConfigurationError
-from tidegate.sim.disaggregated import Disaggregated, Disaggregation, Link
+from tests.sim import build
+from tests.sim.engines import SECOND, replica, short
+from tidegate.core.errors import CallerError, ConfigurationError
+from tidegate.sim.disaggregated import Disaggregated, Engine, engine_of
+from tidegate.sim.faults import Crash
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Happening, Sequence
-from tidegate.sim.settings import ReplicaSettings, Speculation
+from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Happening, Replica, Sequence
+from tidegate.sim.settings import Disaggregation, Link, ReplicaSettings, Speculation
 
 LINK = Link(bandwidth_bytes_per_s=100.0, kv_bytes_per_token=1.0, latency_s=0.5)
 
 
 def engines(link: Link = LINK, prefills: int = 1, decodes: int = 1, **changes: Any) -> Disaggregated:
-    """Replicas of a step a second; `changes` are the decode replicas'."""
-    roomy = replica().settings
-    decode = replica(**changes).settings
-    curve = Linear(a_s=1.0)
-    return Disaggregated(
-        Disaggregation(
-            prefill=Profile(curve=curve, replica=roomy),
-            decode=Profile(curve=curve, replica=decode),
-            link=link,
-            prefill_replicas=prefills,
-            decode_replicas=decodes,
-        )
-    )
+    """Replicas of a step a second, roomy unless `changes` say otherwise."""
+    parts = Disaggregation(link=link, prefill_replicas=prefills, decode_replicas=decodes)
+    profile = Profile(curve=SECOND, replica=replica(**changes).settings, disaggregation=parts)
+    engine = engine_of(profile)
+    assert isinstance(engine, Disaggregated)
+    return engine
 
 
-def told(engine: Disaggregated, until: float = inf) -> list[Happening]:
+def told(engine: Engine, until: float = inf) -> list[Happening]:
     """Everything up to and including `until`."""
     news = []
     while (at := engine.next_at()) <= until and at < inf:
@@ -78,9 +72,10 @@ def test_work_goes_where_least_is() -> None:
     for number, prompt in enumerate((600, 300, 200, 1000)):
         engine.submit(0.0, Sequence(number, prompt, 3))
 
-    firsts = {one.sequence.id: one.at for one in told(engine, until=2.0) if one.kind == FIRST_TOKEN}
-    assert firsts == {0: 1.0, 1: 1.0, 2: 1.0, 3: 2.0}  # 300, 200 and the first 524 of 1000 in a step
-    finished = {one.sequence.id: one.at for one in told(engine) if one.kind == FINISHED}
+    news = told(engine)
+    firsts = {one.sequence.id: one.at for one in news if one.kind == FIRST_TOKEN}
+    assert firsts == {0: 1.0, 1: 1.0, 2: 2.0, 3: 3.0}  # the last three on the second: 600 are more than 500
+    finished = {one.sequence.id: one.at for one in news if one.kind == FINISHED}
     assert finished == {0: 3.0, 1: 3.0, 2: 5.0, 3: 5.0}
 
 
@@ -166,24 +161,52 @@ def test_a_slow_pair() -> None:
 
 def test_speculation_on_the_decode_side() -> None:
     """Every guess right: after the first token and the one that its own prompt step yields, three a step."""
-    settings = Disaggregation(
-        prefill=Profile(curve=Linear(a_s=1.0), replica=replica().settings),
-        decode=Profile(
-            curve=Linear(a_s=1.0),
-            replica=ReplicaSettings(
-                max_num_seqs=4,
-                max_batched_tokens=64,
-                kv_tokens=1600,
-                context_tokens=1600,
-                speculation=Speculation(draft_tokens=2, acceptance_ratio=1.0),
-            ),
-        ),
-        link=Link(bandwidth_bytes_per_s=inf, kv_bytes_per_token=1.0),
+    settings = ReplicaSettings(
+        max_num_seqs=4,
+        max_batched_tokens=64,
+        kv_tokens=1600,
+        context_tokens=1600,
+        speculation=Speculation(draft_tokens=2, acceptance_ratio=1.0),
     )
-    engine = Disaggregated(settings, Random(1))
+    parts = Disaggregation(link=Link(bandwidth_bytes_per_s=inf, kv_bytes_per_token=1.0))
+    engine = engine_of(Profile(curve=SECOND, replica=settings, disaggregation=parts), Random(1))
     engine.submit(0.0, Sequence(0, 10, 8))
 
     assert short(told(engine)) == [(1.0, "first", 0, 1), (4.0, "finished", 0, 8)]
+
+
+def test_prompts_on_other_engines() -> None:
+    """The replicas that compute prompts have a profile of their own."""
+    parts = Disaggregation(link=LINK, prefill_profile="demo")
+    engine = engine_of(Profile(curve=SECOND, replica=replica().settings, disaggregation=parts))
+    engine.submit(0.0, Sequence(0, 100, 2))
+
+    first, last = (one.at for one in told(engine))
+    assert first == pytest.approx(15e-3 + 0.1e-3 + 100 * 50e-6)
+    assert last == pytest.approx(first + 1.0 + 0.5 + 1.0)
+
+
+def test_one_replica_is_no_pair() -> None:
+    """A profile that says nothing of it makes a replica, and nothing else can be made of it."""
+    profile = Profile(curve=SECOND, replica=replica().settings)
+
+    assert isinstance(engine_of(profile), Replica)
+    with pytest.raises(CallerError):
+        Disaggregated(profile)
+
+
+def test_a_fleet_of_pairs() -> None:
+    """The gateway takes prefill and decode for one replica, which crashes as one."""
+    parts = Disaggregation(link=LINK, decode_replicas=2)
+    pair = build.replica("r0", Profile(curve=SECOND, replica=replica().settings, disaggregation=parts))
+    crash = Crash(replica="r0", at_s=20.0, restart_after_s=5.0)
+    ran = build.run(build.fleet(pair, faults=(crash,)), [build.ask(5.0, 3, 100), build.ask(17.0, 3, 100)])
+
+    served, lost = ran.records
+    assert (served.first_token_at, served.ended_at) == (6.25, 9.75)  # a step, the link's 1.5 s, two steps
+    assert (served.status, served.output_tokens) == (200, 3)
+    assert lost.first_token_at == 18.25
+    assert lost.output_tokens == 1
 
 
 @pytest.mark.parametrize(
@@ -203,6 +226,6 @@ def test_a_link_that_cannot_be(fields: dict[str, float]) -> None:
 
 def test_there_is_one_of_each_kind() -> None:
     """Work that nobody could take is a mistake of the configuration."""
-    for kinds in [{"prefills": 0}, {"decodes": 0}]:
+    for prefills, decodes in [(0, 1), (1, 0)]:
         with pytest.raises(ConfigurationError):
-            engines(**kinds)
+            engines(prefills=prefills, decodes=decodes)

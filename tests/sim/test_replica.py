@@ -6,6 +6,7 @@ Unless a test says otherwise every step takes one second, so that instants are c
 from __future__ import annotations
 
 from math import inf, nextafter
+from typing import Any
 
 import pytest
 
@@ -261,8 +262,8 @@ def test_a_crash() -> None:
 
 
 def test_what_can_never_be_served() -> None:
-    """The reason is said at once, in the words of the emulator, and nothing else changes."""
-    for changes, sequence, why in [
+    """The reason is said at once, and nothing else changes."""
+    cases: list[tuple[dict[str, Any], Sequence, str]] = [
         ({"kv_tokens": 2050}, Sequence(0, 3000, 200), "3000 + 200 tokens never fit in 2048"),
         ({"context_tokens": 100}, Sequence(0, 99, 2), "99 + 2 tokens never fit in 100"),
         ({"chunked_prefill": False}, Sequence(0, 1000, 25), "1000 + 25 tokens never fit in 1024"),
@@ -273,7 +274,8 @@ def test_what_can_never_be_served() -> None:
         ),
         ({}, Sequence(0, 0, 5), "0 + 5 tokens are no sequence"),
         ({}, Sequence(0, 5, -1), "5 + -1 tokens are no sequence"),
-    ]:
+    ]
+    for changes, sequence, why in cases:
         engine = replica(**changes)
         assert engine.submit(1.0, sequence) == why
         assert engine.next_at() == inf
@@ -297,9 +299,9 @@ def test_the_emulator_wakes_at_each_boundary() -> None:
     engine.submit(0.25, Sequence(0, 10, 2))
 
     assert engine.boundary_after(0.25) == nextafter(0.25, inf)
-    assert engine.boundary_after(0.5) == 1.25
-    assert engine.boundary_after(1.25) == 2.25
-    assert engine.boundary_after(2.25) == inf
+    for at, before, after in [(0.5, 0.25, 1.25), (1.25, 1.25, 2.25), (2.0, 1.25, 2.25), (2.25, 2.25, inf)]:
+        assert engine.boundary_after(at) == after, at
+        assert engine.boundary_before(at) == before, at
 
 
 def test_news_waits_to_be_fetched() -> None:

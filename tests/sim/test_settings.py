@@ -49,11 +49,12 @@ def test_speculation_needs_dice() -> None:
 
 def test_the_longest_sequence() -> None:
     """The context, the whole blocks of the cache, or what a step computes at once if prompts are not cut."""
-    for changes, most in [
+    cases: list[tuple[dict[str, Any], int]] = [
         ({}, 8192),
         ({"kv_tokens": 100}, 96),
         ({"chunked_prefill": False}, 1024),
-    ]:
+    ]
+    for changes, most in cases:
         assert replica(**changes).settings.sequence_tokens == most, changes
 
 

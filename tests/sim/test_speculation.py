@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,12 @@ from tidegate.sim.speculation import drawn_steps
 
 def guessing(draft_tokens: int, ratio: float, curve: Linear = SECOND, **changes: int) -> Replica:
     """A replica that speculates."""
-    settings = {"max_num_seqs": 8, "max_batched_tokens": 1024, "kv_tokens": 16_384, "context_tokens": 8192}
+    settings: dict[str, Any] = {
+        "max_num_seqs": 8,
+        "max_batched_tokens": 1024,
+        "kv_tokens": 16_384,
+        "context_tokens": 8192,
+    }
     speculation = Speculation(draft_tokens=draft_tokens, acceptance_ratio=ratio)
     replica = ReplicaSettings(speculation=speculation, **(settings | changes))
     return Replica(Profile(curve=curve, replica=replica), Random(3))

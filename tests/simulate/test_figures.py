@@ -75,19 +75,20 @@ def test_reasons_and_shares() -> None:
                 refused(2.0),
                 refused(2.0, reason=Reason.QUEUE_FULL),
                 record(1.0, tenant="lab", prompt_tokens=320),
+                record(1.0, tenant="lab", status=500),
             ]
         ),
         ALL,
         TERMS,
     )
 
-    assert list(found.total.reasons.items()) == [("queue_timeout", 2), ("queue_full", 1)]
-    assert found.tenants["lab"].reasons == {}
+    assert list(found.total.reasons.items()) == [("queue_timeout", 2), ("queue_full", 1), ("status_500", 1)]
+    assert found.tenants["lab"].reasons == {"status_500": 1}
     assert {name: each.token_share.value for name, each in found.tenants.items()} == {
         "acme": 0.25,
         "lab": 0.75,
     }
-    # acme wants four times 110 tokens and lab 330: of the 440 served a fair half is 220 for each.
+    # acme wants four times 110 tokens and lab twice 330: of the 440 served a fair half is 220 for each.
     assert found.fairness.value == pytest.approx((0.5 + 1.5) ** 2 / (2 * (0.5**2 + 1.5**2)))
 
 

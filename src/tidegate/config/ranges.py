@@ -43,7 +43,7 @@ from tidegate.policy.settings import (
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Crash, Drain, Errors, Flap, Leave, Slow
 from tidegate.sim.network import Network
-from tidegate.sim.settings import Speculation
+from tidegate.sim.settings import Disaggregation, Link, Speculation
 
 
 class Range(NamedTuple):
@@ -176,6 +176,12 @@ RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
         "speed": WEIGHT,
     },
     Speculation: {"draft_tokens": Range(1, 1_000), "acceptance_ratio": RATIO},
+    Disaggregation: {"prefill_replicas": COUNT, "decode_replicas": COUNT},
+    Link: {
+        "bandwidth_bytes_per_s": Range(1, 1e15),
+        "kv_bytes_per_token": Range(0, 1e9),
+        "latency_s": SECONDS_OR_NONE,
+    },
     CurveConfig: {
         "a_s": SECONDS,
         "b_s_per_sequence": SECONDS_OR_NONE,

@@ -14,7 +14,7 @@ from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Fault
 from tidegate.sim.network import Network
 from tidegate.sim.profiles import Profile, named
-from tidegate.sim.settings import Speculation
+from tidegate.sim.settings import Disaggregation, Speculation
 
 DEFAULT_PROFILE = "h100-8b"
 """Where neither the file nor the command line names one."""
@@ -64,6 +64,8 @@ class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Step times instead of the profile's."""
     engine: EngineConfig = EngineConfig()
     """Each of its values that is set stands instead of the profile's."""
+    disaggregation: Disaggregation | None = None
+    """Not one engine but several: some compute prompts, others decode."""
 
 
 class SimulatedReplica(SimulatedEngine, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,6 +120,7 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
     profile = named(next((each.profile for each in reversed(engines) if each.profile), default))
     curve: Curve = profile.curve
     replica = profile.replica
+    disaggregation = profile.disaggregation
     for each in engines:
         if each.curve is not None:
             curve = Linear(**msgspec.structs.asdict(each.curve))
@@ -125,4 +128,5 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
             name: value for name, value in msgspec.structs.asdict(each.engine).items() if value is not None
         }
         replica = msgspec.structs.replace(replica, **own)
-    return Profile(curve=curve, replica=replica)
+        disaggregation = each.disaggregation or disaggregation
+    return Profile(curve=curve, replica=replica, disaggregation=disaggregation)

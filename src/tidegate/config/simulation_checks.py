@@ -43,6 +43,11 @@ def _engine(where: Where, *engines: SimulatedEngine) -> Iterator[Problem]:
     if profile is not None and profile not in TABLE:
         yield from unknown((*where, "profile"), profile, TABLE, "profile")
         return
+    parts = engines[-1].disaggregation
+    if parts is not None and parts.prefill_profile:
+        yield from unknown(
+            (*where, "disaggregation", "prefill_profile"), parts.prefill_profile, TABLE, "profile"
+        )
     try:
         profile_of(*engines)
     except ConfigurationError as error:

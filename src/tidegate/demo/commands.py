@@ -10,13 +10,13 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import typer
 import uvloop
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from tidegate.bench.options import seconds_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.demo import outcome
 from tidegate.demo.neighbours import playing as neighbours
-from tidegate.demo.neighbours.playing import Contest
+from tidegate.demo.neighbours.scenario import Contest
 from tidegate.demo.neighbours.view import verdict
 from tidegate.demo.show import Show, play
 
@@ -85,25 +85,72 @@ def noisy_neighbour(
     speed: Annotated[
         float, typer.Option(min=0.1, help="Fleet, traffic and limits run so many times as fast.")
     ] = 2.0,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Simulate it, in a second, instead of playing it.")
+    ] = False,
+    both: Annotated[
+        bool, typer.Option("--both", help="Play it, simulate what was played, and compare the two.")
+    ] = False,
     seed: SeedOption = 0,
     live: LiveOption = None,
     json: JsonOption = False,
 ) -> None:
     """One tenant sends few and huge requests: what the others feel of it under request and token limits.
 
-    Ends with 1 if the others were not protected as promised.
+    Ends with 1 if the others were not protected as promised, or if a simulation says something else.
     """
+    if simulated and both:
+        raise typer.BadParameter("--simulated is one way and --both the other: leave one of them out")
     console = Console()
     contest = Contest(
         for_s=_seconds(for_), speed=speed, seed=seed, live=_live(live, json, console), quiet=json
     )
-    found = _run(neighbours.play(contest, console))
+    if simulated:
+        found, shown, good = _simulated(contest)
+    elif both:
+        found, shown, good = _compared(contest, console)
+    else:
+        found, shown, good = _played(contest, console)
     if json:
         _print_json(found)
     else:
-        console.print(verdict(found))
-    if found.complete and not found.held:
+        console.print(shown)
+    if not good:
         raise typer.Exit(1)
+
+
+Conclusion = tuple[msgspec.Struct, RenderableType, bool]
+"""For programs, for people, and whether all is as it should be."""
+
+
+def _played(contest: Contest, console: Console) -> Conclusion:
+    found = _run(neighbours.play(contest, console)).comparison
+    return found, verdict(found), found.held or not found.complete
+
+
+# What simulates is imported by who simulates: it brings numpy, for which a live screen need not wait.
+
+
+def _simulated(contest: Contest) -> Conclusion:
+    from tidegate.demo.neighbours.simulating import simulated
+
+    try:
+        found = simulated(contest)
+    except ConfigurationError as error:
+        raise typer.BadParameter(error.problems[0]) from None
+    return found, verdict(found), found.held
+
+
+def _compared(contest: Contest, console: Console) -> Conclusion:
+    from tidegate.demo.neighbours.agreement import simulate_played
+    from tidegate.demo.neighbours.side_by_side import agreement
+
+    played = _run(neighbours.play(contest, console))
+    live = played.comparison
+    if not live.complete:
+        return live, verdict(live), True
+    found = simulate_played(played, contest)
+    return found, agreement(found), found.agrees and live.held
 
 
 def _live(asked: bool | None, json: bool, console: Console) -> bool:

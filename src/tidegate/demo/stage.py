@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from importlib.resources import files
 from random import Random
 
@@ -15,6 +16,7 @@ import msgspec
 
 from tidegate.config import Address, Config, parse
 from tidegate.config.addresses import Origin
+from tidegate.core.records import RequestRecord
 from tidegate.emulator.replica_server import Options, ReplicaServer
 from tidegate.emulator.server import Emulator
 from tidegate.gateway.service import Service
@@ -33,13 +35,23 @@ def shipped(name: str) -> str:
 class Stage:
     """A gateway and the replicas of its one pool, made inside a running event loop."""
 
-    def __init__(self, config: Config, profile: Profile, rng: Random, options: Options | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        profile: Profile,
+        rng: Random,
+        options: Options | None = None,
+        *,
+        on_record: Callable[[RequestRecord], None] | None = None,
+    ) -> None:
+        """`on_record` is told of each request that has ended at the gateway."""
         (self.pool,) = config.pools
         self.service: Service
         self._config = config
         self._profile = profile
         self._rng = rng
         self._options = options or Options(model=self.pool)
+        self._on_record = on_record
         self._emulator = Emulator()
         self._engines: dict[str, ReplicaServer] = {}
 
@@ -71,7 +83,7 @@ class Stage:
         self._engines = {
             replica.name: self._emulator.replica(port) for replica, port in zip(replicas, ports, strict=True)
         }
-        self.service = Service(_placed(self._config, ports), self._rng)
+        self.service = Service(_placed(self._config, ports), self._rng, on_record=self._on_record)
         await self.service.start()
         await self._ready()
 

@@ -214,13 +214,14 @@ class Attempt:
             self._exchange.write(out)
         if self._seen_first:
             self._reads += 1
-            if self._reads % PROGRESS_READS == 0 and relay.output_tokens >= self._progress_at:
-                self._progress_at = 2 * relay.output_tokens
+            if self._reads % PROGRESS_READS == 0 and (said := relay.output_tokens) >= self._progress_at:
+                while self._progress_at <= said:
+                    self._progress_at *= 2
                 self._flight.driver.tell(
                     Progressed(
                         request_id=self._command.request_id,
                         attempt=self._command.attempt,
-                        output_tokens=relay.output_tokens,
+                        output_tokens=said,
                     )
                 )
         elif relay.first_token:

@@ -37,7 +37,7 @@ class Prefixes:
     def of(self, tenant: str, fields: Mapping[str, msgspec.Raw]) -> tuple[int, ...]:
         """64-bit names of the full blocks with which the request in `fields` begins, at most BLOCKS_MAX."""
         text = _beginning(fields)
-        so_far = blake2b(tenant.encode(), digest_size=8, key=self._key)
+        so_far = blake2b(tenant.encode() + b"\0", digest_size=8, key=self._key)
         names: list[int] = []
         for end in range(BLOCK_BYTES, len(text) + 1, BLOCK_BYTES):
             so_far.update(text[end - BLOCK_BYTES : end])

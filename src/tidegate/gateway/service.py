@@ -68,10 +68,15 @@ class Service:
     """A running gateway. Made inside a running event loop."""
 
     def __init__(
-        self, config: Config, rng: Random | None = None, tape: Callable[[bytes], None] | None = None
+        self,
+        config: Config,
+        rng: Random | None = None,
+        tape: Callable[[bytes], None] | None = None,
+        on_record: Callable[[RequestRecord], None] | None = None,
     ) -> None:
-        """`tape` is given each line of a tape of all that is decided."""
+        """`tape` is given each line of a tape of all that is decided, `on_record` each request's record."""
         self.config = config
+        self._on_record = on_record
         seed = (rng or Random()).getrandbits(64)
         self.governor = Governor(config.governor_settings(), Random(seed))
         self.upstreams = upstreams(config)
@@ -194,6 +199,8 @@ class Service:
         self.tally.observe(record)
         if record.reason is not None:
             self.watch.observe(record)
+        if self._on_record is not None:
+            self._on_record(record)
 
     def _watch(self) -> None:
         self._watching = asyncio.get_running_loop().call_later(LOOK_S, self._watch)

@@ -111,9 +111,16 @@ class Decoding:
         tokens = sequence.tokens_after(sequence.offset + self.step)
         return sequence.computed + tokens - sequence.base
 
+    def verified_of(self, sequence: Sequence) -> int:
+        """Tokens known when its last step was begun: of full blocks of these, others may find the content."""
+        made = sequence.offset + self.step
+        if not made:
+            return sequence.computed
+        return sequence.computed + sequence.tokens_after(made - 1) - sequence.base + 1
+
     def step_of(self, sequence: Sequence, tokens: int) -> int:
-        """The step after which so many are in the cache."""
-        return sequence.steps_until(tokens - sequence.computed + sequence.base) - sequence.offset
+        """The step with which so many are verified."""
+        return sequence.steps_until(tokens - 1 - sequence.computed + sequence.base) + 1 - sequence.offset
 
     def blocks_of(self, sequence: Sequence) -> int:
         """Blocks of the cache."""

@@ -16,44 +16,21 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from math import inf
 from random import Random
+from typing import TypeAlias
 
 import msgspec
 
-from tidegate.core.errors import ConfigurationError
-from tidegate.sim.profiles import Profile
+from tidegate.core.errors import CallerError
+from tidegate.sim.profiles import Profile, named
 from tidegate.sim.replica import FINISHED, Counters, Happening, OnBatch, Replica, Sequence
 
-
-class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How keys and values travel."""
-
-    bandwidth_bytes_per_s: float
-    kv_bytes_per_token: float
-    latency_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """ConfigurationError unless a transfer takes a finite time."""
-        if not (self.bandwidth_bytes_per_s > 0 and 0 <= self.kv_bytes_per_token < inf):
-            raise ConfigurationError(
-                ["link: bandwidth_bytes_per_s must be above 0, kv_bytes_per_token 0 or more"]
-            )
-        if not 0 <= self.latency_s < inf:
-            raise ConfigurationError([f"link: latency_s must be 0 or more, not {self.latency_s}"])
+Engine: TypeAlias = "Replica | Disaggregated"
 
 
-class Disaggregation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which replicas share the work, and the link between them."""
-
-    prefill: Profile
-    decode: Profile
-    link: Link
-    prefill_replicas: int = 1
-    decode_replicas: int = 1
-
-    def __post_init__(self) -> None:
-        """ConfigurationError unless there is one of each kind."""
-        if min(self.prefill_replicas, self.decode_replicas) < 1:
-            raise ConfigurationError(["prefill_replicas and decode_replicas must be at least 1"])
+def engine_of(profile: Profile, rng: Random | None = None, *, on_batch: OnBatch | None = None) -> Engine:
+    """The replica or the replicas of a profile."""
+    kind = Replica if profile.disaggregation is None else Disaggregated
+    return kind(profile, rng, on_batch=on_batch)
 
 
 class Work(msgspec.Struct, gc=False):
@@ -85,19 +62,23 @@ class Disaggregated:
     )
 
     def __init__(
-        self, settings: Disaggregation, rng: Random | None = None, *, on_batch: OnBatch | None = None
+        self, profile: Profile, rng: Random | None = None, *, on_batch: OnBatch | None = None
     ) -> None:
         """`rng` and `on_batch` as for `Replica`; what is shown are the batches of all."""
-        prefill, decode = settings.prefill, settings.decode
-        self._prefill = [Replica(prefill, rng, on_batch=on_batch) for _ in range(settings.prefill_replicas)]
-        self._decode = [Replica(decode, rng, on_batch=on_batch) for _ in range(settings.decode_replicas)]
+        parts = profile.disaggregation
+        if parts is None:
+            raise CallerError("a profile without disaggregation is one replica's")
+        prefill = named(parts.prefill_profile) if parts.prefill_profile else profile
+        self._prefill = [Replica(prefill, rng, on_batch=on_batch) for _ in range(parts.prefill_replicas)]
+        self._decode = [Replica(profile, rng, on_batch=on_batch) for _ in range(parts.decode_replicas)]
+        one = profile.replica
         self.settings = msgspec.structs.replace(
-            decode.replica,
-            max_num_seqs=decode.replica.max_num_seqs * settings.decode_replicas,
-            max_batched_tokens=decode.replica.max_batched_tokens * settings.decode_replicas,
-            kv_tokens=decode.replica.kv_tokens * settings.decode_replicas,
+            one,
+            max_num_seqs=one.max_num_seqs * parts.decode_replicas,
+            max_batched_tokens=one.max_batched_tokens * parts.decode_replicas,
+            kv_tokens=one.kv_tokens * parts.decode_replicas,
         )
-        self._link = settings.link
+        self._link = parts.link
         self._link_free_at = -inf
         self._now = -inf
         self._told: list[Happening] = []

@@ -13,8 +13,9 @@ from random import Random
 
 from tidegate.core.messages import Event, FailureKind, Probed, ReplicaSeen
 from tidegate.sim.agenda import Agenda
+from tidegate.sim.disaggregated import Engine
 from tidegate.sim.network import Network
-from tidegate.sim.replica import FINISHED, Happening, Replica, Sequence
+from tidegate.sim.replica import FINISHED, Happening, Sequence
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +38,7 @@ class Node:
     """A replica, and the gateway's connections to it."""
 
     name: str
-    engine: Replica
+    engine: Engine
     rng: Random
     """Its own dice: which requests a partial failure strikes."""
     up: bool = False

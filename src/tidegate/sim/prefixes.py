@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from tidegate.core.curve import UNBOUNDED
 from tidegate.sim.decoding import Decoding
 from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import ReplicaSettings
@@ -174,7 +175,7 @@ class PrefixCache:
         full_blocks = min(full_blocks, self._covered(sequence))
         if full_blocks > sequence.kept:
             if self._growing and any(key in self._growing for key in sequence.prefix):
-                self._catch_up()
+                self._catch_up(sequence.rank)
             self._keep(sequence, full_blocks)
 
     def _covered(self, sequence: Sequence) -> int:
@@ -205,7 +206,7 @@ class PrefixCache:
         free = blocks - sequence.kept
         self._append_empty(free)
         for extent, held in reversed(sequence.extents):
-            for part in reversed(_parts(extent, held)):
+            for part in (extent,) if extent.high - extent.low == held else reversed(_parts(extent, held)):
                 part.users -= 1
                 if not part.users:
                     self._append(part)
@@ -248,13 +249,18 @@ class PrefixCache:
                     del self._growing[key]
         self.keep(sequence, full_blocks)
 
-    def _catch_up(self) -> None:
-        """What the outputs under way have filled becomes known, in the order in which it was filled."""
+    def _catch_up(self, rank: int = UNBOUNDED) -> None:
+        """What the outputs under way have filled becomes known, in the order in which it was filled.
+
+        Of the step begun last, only what sequences up to `rank` fill: they come first in it.
+        """
         filled = []
         for sequence in self._growers:
-            full = min(self._decoding.computed_of(sequence) // self._block_tokens, self._covered(sequence))
+            full = min(self._decoding.verified_of(sequence) // self._block_tokens, self._covered(sequence))
             for blocks in range(sequence.kept + 1, full + 1):
                 step = self._decoding.step_of(sequence, blocks * self._block_tokens)
+                if step == self._decoding.step and sequence.rank > rank:
+                    break
                 filled.append((step, sequence.rank, blocks, sequence))
         for _, _, blocks, sequence in sorted(filled, key=lambda one: one[:3]):
             self._keep(sequence, blocks)

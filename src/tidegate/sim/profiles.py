@@ -11,7 +11,7 @@ import msgspec
 
 from tidegate.core.curve import Curve, Linear
 from tidegate.core.errors import ConfigurationError
-from tidegate.sim.settings import ReplicaSettings
+from tidegate.sim.settings import Disaggregation, ReplicaSettings
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,6 +19,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     curve: Curve
     replica: ReplicaSettings
+    disaggregation: Disaggregation | None = None
+    """Not one engine but several that share the work."""
 
 
 DEMO = Linear(a_s=15e-3, b_s_per_sequence=0.1e-3, c_s_per_context_token=0.1e-6, d_s_per_prefill_token=50e-6)

@@ -343,7 +343,8 @@ class Replica:
         self._over(step, 1)
         news = scheduler.decoding.take_dues(scheduler.decoding.step)
         news += [one for one in step.ending if one.rank >= 0 and self._produce(one)]  # others have left
-        news.sort(key=lambda one: one.rank)
+        if len(news) > 1:
+            news.sort(key=lambda one: one.rank)
         for sequence in self._tell(self._at, news):
             scheduler.remove(sequence)
         for sequence in step.ending:

@@ -120,7 +120,7 @@ class Scheduler:
         decoding = self.decoding
         decodes = sequence.due >= 0
         if decodes:
-            tokens += decoding.computed_of(sequence)
+            tokens = decoding.computed_of(sequence) + tokens if tokens else decoding.verified_of(sequence)
             blocks += decoding.blocks_of(sequence)
         else:
             tokens += sequence.computed

@@ -21,6 +21,42 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Chance, 0..1, that a guess is right if all before it were."""
 
 
+class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How keys and values travel from one replica to another."""
+
+    bandwidth_bytes_per_s: float
+    kv_bytes_per_token: float
+    latency_s: float = 0.0
+    """Of each transfer, beside its bytes."""
+
+    def __post_init__(self) -> None:
+        """ConfigurationError unless a transfer takes a finite time."""
+        problems = [
+            f"{name} must be 0 or more and finite, not {value}"
+            for name in ("kv_bytes_per_token", "latency_s")
+            if not 0 <= (value := getattr(self, name)) < inf
+        ]
+        if not self.bandwidth_bytes_per_s > 0:
+            problems.append(f"bandwidth_bytes_per_s must be above 0, not {self.bandwidth_bytes_per_s}")
+        if problems:
+            raise ConfigurationError(problems)
+
+
+class Disaggregation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some replicas compute prompts, others decode; together they are taken for one."""
+
+    link: Link
+    prefill_replicas: int = 1
+    decode_replicas: int = 1
+    prefill_profile: str = ""
+    """Of the replicas that compute prompts; empty: the same."""
+
+    def __post_init__(self) -> None:
+        """ConfigurationError unless there is one of each kind."""
+        if min(self.prefill_replicas, self.decode_replicas) < 1:
+            raise ConfigurationError(["prefill_replicas and decode_replicas must be at least 1"])
+
+
 class ReplicaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The bounds of one engine and how it schedules."""
 

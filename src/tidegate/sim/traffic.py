@@ -86,7 +86,9 @@ class Traffic:
 
     def _request(self, planned: PlannedRequest) -> Request:
         scenario, tenant = self.scenario, planned.tenant
-        prompt_bytes = round(planned.prompt_tokens * scenario.bytes_per_token)
+        prompt_bytes = planned.prompt_bytes
+        if prompt_bytes is None:
+            prompt_bytes = round(planned.prompt_tokens * scenario.bytes_per_token)
         model = planned.model or self._model
         return Request(
             request_id=next(self._ids),

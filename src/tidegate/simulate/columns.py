@@ -52,14 +52,24 @@ _NUMBER_OF[None] = ANSWERED
 class Columns:
     """The records of one run, as they ended."""
 
-    __slots__ = ("_data", "_numbers")
+    __slots__ = ("_data", "_numbers", "_rows")
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self._rows: Rows | None = None
         self._numbers: tuple[dict[str, int], ...] = tuple({} for _ in TEXTS)
 
     def __len__(self) -> int:
         return len(self._data) // _ROW.size
+
+    def __getstate__(self) -> tuple[bytearray, tuple[dict[str, int], ...]]:
+        """What travels between processes: nothing twice."""
+        return self._data, self._numbers
+
+    def __setstate__(self, state: tuple[bytearray, tuple[dict[str, int], ...]]) -> None:
+        """The columns as they were."""
+        self._data, self._numbers = state
+        self._rows = None
 
     def add(self, record: RequestRecord) -> None:
         """Keep a record. Its `key` is not kept."""
@@ -90,9 +100,11 @@ class Columns:
 
     def rows(self) -> Rows:
         """All records, ascending by arrival; those that arrived together in the order in which they ended."""
-        # A copy: a view would forbid the buffer to grow.
-        rows = np.frombuffer(bytes(self._data), _DTYPE)
-        return rows[np.argsort(rows["arrived_at"], kind="stable")]
+        if self._rows is None or len(self._rows) != len(self):
+            # Taken in an order it is a copy: a view of the buffer would forbid it to grow.
+            rows = np.frombuffer(self._data, _DTYPE)
+            self._rows = rows[np.argsort(rows["arrived_at"], kind="stable")]
+        return self._rows
 
 
 # The same measures as those of a RequestRecord, for all at once; tests hold them together.

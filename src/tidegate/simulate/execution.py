@@ -7,8 +7,9 @@ ends what still runs.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import active_children, get_context
 from types import ModuleType
 from typing import Any
@@ -19,8 +20,6 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.simulate.run import RunResult, RunSettings, run
 
 EXTRA = "--ray needs ray; install it with: pip install 'tidegate[ray]'"
-LOCAL = "local"
-"""Address of a cluster that is started for the sweep, on this machine."""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -34,7 +33,9 @@ Task = tuple[int, RunSettings]
 Done = tuple[int, RunResult | Failure]
 
 
-def here(tasks: Sequence[Task], on_time: Callable[[float], None] | None = None) -> Iterator[Done]:
+def here(
+    tasks: Sequence[Task], on_time: Callable[[float], None] | None = None
+) -> Generator[Done, None, None]:
     """One after the other, in this process, until one is interrupted."""
     for number, settings in tasks:
         result = attempt(settings, on_time)
@@ -43,7 +44,7 @@ def here(tasks: Sequence[Task], on_time: Callable[[float], None] | None = None) 
             return
 
 
-def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
+def in_processes(tasks: Sequence[Task], jobs: int) -> Generator[Done, None, None]:
     """`jobs` at a time, each in a process of its own."""
     executor = ProcessPoolExecutor(
         min(jobs, len(tasks)),
@@ -55,6 +56,10 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
         numbers = {executor.submit(attempt, settings): number for number, settings in tasks}
         for future in as_completed(numbers):
             yield numbers.pop(future), future.result()
+    except BrokenProcessPool:
+        raise ConfigurationError(
+            ["a process was ended from outside, for want of memory perhaps; try with fewer --jobs"]
+        ) from None
     except BaseException:
         for process in active_children():
             process.terminate()
@@ -63,11 +68,14 @@ def in_processes(tasks: Sequence[Task], jobs: int) -> Iterator[Done]:
         executor.shutdown(cancel_futures=True)
 
 
-def on_ray(tasks: Sequence[Task], address: str) -> Iterator[Done]:
-    """On the cluster at `address`: `auto`, `local`, or host:port. Its nodes need tidegate installed."""
+def on_ray(tasks: Sequence[Task], address: str) -> Generator[Done, None, None]:
+    """On the cluster at `address`: `auto`, `local` (one that is started for it here), or host:port.
+
+    Its nodes need tidegate installed.
+    """
     ray = _ray()
     try:
-        ray.init(address=None if address == LOCAL else address, log_to_driver=False, logging_level="error")
+        ray.init(address=address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError) as error:
         first_line = (str(error).splitlines() or [type(error).__name__])[0]
         raise ConfigurationError([f"--ray {address}: {first_line}"]) from None

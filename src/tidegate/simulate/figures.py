@@ -63,7 +63,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     ok: int
     """Answered by an engine, to the natural end."""
     reasons: dict[str, int]
-    """Why the others were refused or cut; the most frequent first."""
+    """Why the others were refused or cut, or with which status an engine failed; the most frequent first."""
     goodput_ratio: Estimate
     """Requests that held every budget of their class, over all requests; 0..1."""
     goodput_per_s: Estimate
@@ -204,9 +204,18 @@ def _tokens(rows: Rows) -> Values:
 
 
 def _reasons(rows: Rows) -> dict[str, int]:
+    """By reason; answers of an engine that are no 2xx by their status."""
     counts = np.bincount(rows["reason"][rows["reason"] != ANSWERED], minlength=len(REASONS))
-    found = [(str(reason), int(count)) for reason, count in zip(REASONS, counts, strict=True) if count]
-    return dict(sorted(found, key=lambda each: (-each[1], each[0])))
+    found = {str(reason): int(count) for reason, count in zip(REASONS, counts, strict=True) if count}
+    own = rows[(rows["reason"] == ANSWERED) & ~ok(rows)]
+    statuses, times = np.unique(own["status"], return_counts=True)
+    found |= {f"status_{status}": int(count) for status, count in zip(statuses, times, strict=True)}
+    return _by_count(found)
+
+
+def _by_count(counts: Mapping[str, int]) -> dict[str, int]:
+    """The most frequent first."""
+    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
 def _largest(columns: Columns, rows: Rows) -> list[str]:
@@ -254,7 +263,7 @@ def _over(runs: Sequence[Group]) -> Group:
     return Group(
         requests=requests,
         ok=sum(run.ok for run in runs),
-        reasons=dict(sorted(reasons.items(), key=lambda each: (-each[1], each[0]))),
+        reasons=_by_count(reasons),
         goodput_ratio=share_of(estimate("goodput_ratio"), requests),
         goodput_per_s=estimate("goodput_per_s"),
         offered_per_s=estimate("offered_per_s"),

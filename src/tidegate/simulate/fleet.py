@@ -85,7 +85,9 @@ def _class_of(config: Config, name: str) -> str:
 
 
 def _pool_of(config: Config, name: str) -> str:
-    """The first pool that the tenant may use."""
+    """The first pool that the tenant may use; empty if that is the first of all, which need not be named."""
     tenant = config.tenants.get(name)
-    allowed = tenant.pools if tenant is not None else None
-    return next(pool for pool in config.pools if allowed is None or pool in allowed)
+    if tenant is None or tenant.pools is None:
+        return ""
+    pool = next(pool for pool in config.pools if pool in tenant.pools)
+    return "" if pool == next(iter(config.pools)) else pool

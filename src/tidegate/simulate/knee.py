@@ -41,12 +41,12 @@ def curve_of(points: Sequence[PointResult]) -> tuple[str, list[str], list[float]
     (key,) = keys
     told = []
     for point in points:
+        if point.figures is None or isnan(wait := point.figures.total.ttft_s.p95.value):
+            continue
         try:
-            load = float(point.set[key])
+            told.append((float(point.set[key]), point.set[key], wait))
         except ValueError:
             return None
-        if point.figures is not None and not isnan(wait := point.figures.total.ttft_s.p95.value):
-            told.append((load, point.set[key], wait))
     told.sort()
     return key, [text for _, text, _ in told], [load for load, _, _ in told], [wait for _, _, wait in told]
 

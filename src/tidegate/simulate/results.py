@@ -63,6 +63,10 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
 
     set: dict[str, str]
     """What the sweep sets there; empty for the only point."""
+    load: str = ""
+    """What came in, in words."""
+    budgets: dict[str, Budgets] = {}
+    """By class."""
     problems: tuple[str, ...] = ()
     """Why it cannot be. Then it has no figures."""
     seeds: tuple[int, ...] = ()
@@ -86,24 +90,20 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
     tidegate: str = __version__
     configuration: str
-    load: str
-    """What came in, in words."""
     boundaries: dict[str, str] = msgspec.field(default_factory=lambda: dict(BOUNDARIES))
     interval_level: float = LEVEL
-    budgets: dict[str, Budgets]
-    """By class."""
     interrupted: bool = False
     """Ctrl-C: some points or seeds are missing."""
     points: list[PointResult]
 
 
-def point_over(set_: dict[str, str], runs: Sequence[RunResult]) -> PointResult:
-    """A point from its runs, one for each seed."""
+def point_over(point: PointResult, runs: Sequence[RunResult]) -> PointResult:
+    """A point, with the figures of its runs, one for each seed."""
     if not runs:
-        return PointResult(set=set_)
+        return point
     figures = figures_over([run.figures for run in runs])
-    return PointResult(
-        set=set_,
+    return msgspec.structs.replace(
+        point,
         seeds=tuple(run.seed for run in runs),
         figures=figures,
         engines=engines_over([run.engines for run in runs]),

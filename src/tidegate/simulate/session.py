@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from math import isnan
 from pathlib import Path
 
@@ -62,11 +62,15 @@ class Gathered:
             self._parquet.write(result.columns, point=number, seed=result.seed)
         self.runs[number].append(msgspec.structs.replace(result, columns=None))
 
-    def point(self, number: int, set_: dict[str, str]) -> PointResult:
+    def point(self, number: int, point: Point) -> PointResult:
         """What a point has come to."""
-        if self.problems[number]:
-            return PointResult(set=set_, problems=self.problems[number])
-        return point_over(set_, sorted(self.runs[number], key=lambda run: run.seed))
+        empty = PointResult(
+            set=point.set,
+            load=str(point.load),
+            budgets=point.terms.budgets,
+            problems=self.problems[number],
+        )
+        return point_over(empty, sorted(self.runs[number], key=lambda run: run.seed))
 
     def plots(self, number: int) -> Plots | None:
         """Those of a point's first seed."""
@@ -90,17 +94,10 @@ def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | 
     results = [
         PointResult(set=each.set, problems=each.problems)
         if isinstance(each, Impossible)
-        else gathered.point(number, each.set)
+        else gathered.point(number, each)
         for number, each in enumerate(planned)
     ]
-    first = next(each for each in planned if isinstance(each, Point))
-    result = Result(
-        configuration=str(plan.file),
-        load=str(first.load),
-        budgets=first.terms.budgets,
-        interrupted=interrupted,
-        points=results,
-    )
+    result = Result(configuration=str(plan.file), interrupted=interrupted, points=results)
     _report(result, [gathered.plots(number) for number in range(len(planned))], output)
     typer.echo(_cost(gathered), err=True)
     missed = list(misses(result, output.min_goodput))
@@ -110,13 +107,16 @@ def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | 
 
 
 def misses(result: Result, least: float | None) -> Iterator[str]:
-    """Every class that holds its budgets less often than it must, in a line."""
+    """Every class that holds its budgets less often than it must, in a line; points without figures too."""
     if least is None:
         return
     for point in result.points:
-        for name, group in (point.figures.classes if point.figures is not None else {}).items():
+        where = f"{label_of(point.set)}: " if point.set else ""
+        classes = point.figures.classes if point.figures is not None else {}
+        if not classes:
+            yield f"{where}has no figures, so nothing is known to hold"
+        for name, group in classes.items():
             found = group.goodput_ratio
-            where = f"{label_of(point.set)}: " if point.set else ""
             if found.value < least:
                 interval = "" if isnan(found.low) else f" ({found.low:.2%} to {found.high:.2%})"
                 share = f"{found.value:.2%}{interval}, below {least:.2%}"
@@ -181,9 +181,10 @@ def _run(tasks: list[Task], gathered: Gathered, jobs: int | None, ray: str | Non
         else:
             found = here(tasks, bar.at_time) if alone else in_processes(tasks, most)
         try:
-            for done in found:
-                gathered.add(done)
-                bar.advance()
+            with closing(found):
+                for done in found:
+                    gathered.add(done)
+                    bar.advance()
         except KeyboardInterrupt:
             return True
     return any(run.counts is None for runs in gathered.runs for run in runs)

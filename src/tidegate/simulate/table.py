@@ -30,7 +30,7 @@ FIGURES = ("mean", "p50", "p95", "p99")
 def as_table(result: Result) -> RenderableType:
     """One point in full, or a row for each of several."""
     if len(result.points) == 1:
-        return Parts(*_one(result.points[0], result.budgets))
+        return Parts(*_one(result.points[0]))
     return Parts(*_many(result))
 
 
@@ -42,8 +42,8 @@ def number(value: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """With one decimal; `-` for what does not exist."""
-    return "-" if isnan(ratio) else f"{ratio:.1%}"
+    """With one decimal, unless that is 0; `-` for what does not exist."""
+    return "-" if isnan(ratio) else f"{ratio:.1%}".replace(".0%", "%")
 
 
 def duration(seconds: float) -> str:
@@ -70,15 +70,14 @@ def interval_words(spread: Spread) -> str:
 # -- one point ------------------------------------------------------------------------------------
 
 
-def _one(point: PointResult, budgets: Mapping[str, Budgets]) -> Iterator[RenderableType]:
+def _one(point: PointResult) -> Iterator[RenderableType]:
     figures = point.figures
     if figures is None:
         yield Text("\n".join(point.problems) or "nothing was done", style="bold yellow")
         return
     yield _latencies(latencies(figures))
     yield _counts(point, figures.total, figures.fairness)
-    if len(figures.classes) > 1 or any(budgets.values()):
-        yield _groups("class", figures.classes, budgets)
+    yield _groups("class", figures.classes, point.budgets)
     if len(figures.tenants) > 1:
         yield _groups("tenant", dict(list(figures.tenants.items())[:MOST_TENANTS]))
     if point.engines:

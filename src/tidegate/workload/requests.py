@@ -27,6 +27,8 @@ class PlannedRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     at_s: float
     tenant: str = "default"
     prompt_tokens: int
+    prompt_bytes: int | None = None
+    """Of the prompt's text; None: as many as that many tokens usually have."""
     output_tokens: int
     """What the model would say if nothing cut it short; at least 1."""
     max_tokens: int | None = None

@@ -10,6 +10,8 @@ from math import isnan, nan
 
 import msgspec
 
+from tidegate.config import Config
+from tidegate.demo.neighbours import scenario
 from tidegate.demo.neighbours.figures import RunFigures
 from tidegate.policy.settings import MINUTE_S
 
@@ -28,6 +30,22 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     equal_share_tokens_per_minute: float
 
 
+def quota_of(config: Config) -> Quota:
+    """The noisy tenant's, as shipped, beside an equal share of the fleet."""
+    (pool,) = config.pools.values()
+    limits = config.tenants[scenario.NOISY].limits
+    assert limits is not None
+    assert limits.tokens_per_minute is not None
+    capacity = scenario.capacity_tokens_per_minute(len(pool.replicas))
+    return Quota(
+        tokens_per_minute=limits.tokens_per_minute,
+        burst_tokens=limits.tokens_per_minute * limits.burst_s / MINUTE_S,
+        capacity_tokens_per_minute=capacity,
+        tenants=len(config.tenants),
+        equal_share_tokens_per_minute=capacity / len(config.tenants),
+    )
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -35,6 +53,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     speed: float
     complete: bool
     """False if it was stopped before its time; then it proves nothing."""
+    simulated: bool
     quota: Quota
     baseline: RunFigures
     by_requests: RunFigures
@@ -67,6 +86,7 @@ def compare(
     seed: int,
     speed: float,
     complete: bool,
+    simulated: bool = False,
     log: list[str] | None = None,
 ) -> Comparison:
     """Baseline, request limits, token limits, in this order."""
@@ -76,6 +96,7 @@ def compare(
         seed=seed,
         speed=speed,
         complete=complete,
+        simulated=simulated,
         quota=quota,
         baseline=baseline,
         by_requests=by_requests,

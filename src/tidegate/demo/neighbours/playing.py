@@ -10,64 +10,75 @@ import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
 
-import msgspec
 from rich.console import Console
 from rich.live import Live
 
 from tidegate.bench.load import LoadLimits, LoadRecord, run_load
 from tidegate.bench.target import Target
+from tidegate.core.records import RequestRecord
 from tidegate.demo.neighbours import scenario, view
-from tidegate.demo.neighbours.comparison import Comparison, Quota, compare
+from tidegate.demo.neighbours.comparison import compare, quota_of
 from tidegate.demo.neighbours.figures import RunFigures, figures_of
-from tidegate.demo.neighbours.scenario import CONFIG, KEYS, NOISY, RULES, Rule
+from tidegate.demo.neighbours.scenario import CONFIG, DRAIN_S, KEYS, RULES, Contest, Rule
+from tidegate.demo.neighbours.seen import Played, Seen, seen_of
 from tidegate.demo.neighbours.view import FleetLook
+from tidegate.demo.neighbours.wire import time_round_trips
 from tidegate.demo.show import log_to, stopped_by_signals
 from tidegate.demo.stage import Stage, configured
-from tidegate.policy.settings import MINUTE_S
+from tidegate.emulator.replica_server import Options
 from tidegate.workload.requests import PlannedRequest
 
 LIVE_EVERY_S, PLAIN_EVERY_S = 0.5, 5.0
-DRAIN_S = 20.0
-"""Of the scenario: how long answers may take after the last request."""
 MOST_OPEN = 300
+CHUNK_TOKENS = 4
+"""Tokens that an engine tells at once, after the first. One by one they would keep this process twice as
+busy, and make all three runs seem slower than they are."""
 LOG_LINES = 10
-
-
-class Contest(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for."""
-
-    for_s: float = 120.0
-    """Of traffic, in seconds of the scenario."""
-    speed: float = 2.0
-    """Fleet, traffic and limits alike run so many times as fast."""
-    seed: int = 0
-    live: bool = True
-    quiet: bool = False
 
 
 class Trial:
     """One run: a gateway under a rule, a fleet, and clients."""
 
-    def __init__(self, rule: Rule, contest: Contest) -> None:
+    def __init__(self, rule: Rule, contest: Contest, requests: Sequence[PlannedRequest]) -> None:
         self.records: list[LoadRecord] = []
+        self.round_trips_s: list[float] = []
         self._rule, self._contest = rule, contest
+        self._requests = scenario.under(rule, requests)
+        self._gateway_records: list[RequestRecord] = []
         config = scenario.ruled(configured(CONFIG), rule, contest.speed)
-        self.stage = Stage(config, scenario.profile(contest.speed), Random(contest.seed))
-
-    async def load(self, requests: Sequence[PlannedRequest], stop: asyncio.Event) -> None:
-        """Send everything and wait for the answers."""
-        await run_load(
-            Target(url=self.stage.url, model=self.stage.pool, keys=KEYS),
-            scenario.under(self._rule, requests),
-            limits=LoadLimits(max_open=MOST_OPEN, drain_timeout_s=DRAIN_S / self._contest.speed),
-            seed=self._contest.seed,
-            on_record=self.records.append,
-            stop=stop,
+        (pool,) = config.pools
+        self.stage = Stage(
+            config,
+            scenario.profile(contest.speed),
+            Random(contest.seed),
+            Options(model=pool, chunk_tokens=CHUNK_TOKENS),
+            on_record=self._gateway_records.append,
         )
+
+    async def load(self, stop: asyncio.Event) -> None:
+        """Send everything and wait for the answers."""
+        ports = [engine.port for engine in self.stage.engines.values()]
+        timing = asyncio.create_task(time_round_trips(ports, self.round_trips_s))
+        try:
+            await run_load(
+                Target(url=self.stage.url, model=self.stage.pool, keys=KEYS),
+                self._requests,
+                limits=LoadLimits(max_open=MOST_OPEN, drain_timeout_s=DRAIN_S / self._contest.speed),
+                seed=self._contest.seed,
+                on_record=self.records.append,
+                stop=stop,
+            )
+        finally:
+            timing.cancel()
+            await asyncio.gather(timing, return_exceptions=True)
 
     def figures(self, sent_s: float) -> RunFigures:
         """How it stands."""
         return figures_of(self._rule, self.records, self._contest.speed, sent_s)
+
+    def seen(self) -> Seen:
+        """What its gateway saw; complete once the stage has stopped."""
+        return seen_of(self._rule, self._requests, self.records, self._gateway_records)
 
     def look(self) -> FleetLook:
         """What its gateway believes of the fleet at this moment."""
@@ -82,11 +93,11 @@ class Trial:
         )
 
 
-async def play(contest: Contest, console: Console) -> Comparison:
+async def play(contest: Contest, console: Console) -> Played:
     """All three runs, and what they prove."""
     # Made before the clocks start: nothing may make a send late.
     requests = scenario.traffic(contest.seed, contest.for_s, contest.speed)
-    trials = [Trial(rule, contest) for rule in RULES]
+    trials = [Trial(rule, contest, requests) for rule in RULES]
     started: list[Trial] = []
     said: list[str] = []
     stop = asyncio.Event()
@@ -100,13 +111,12 @@ async def play(contest: Contest, console: Console) -> Comparison:
         ):  # refusals are in the table
             clock = asyncio.get_running_loop().time
             begun_at = clock()
-            loads = asyncio.gather(*(trial.load(requests, stop) for trial in trials))
+            loads = asyncio.gather(*(trial.load(stop) for trial in trials))
             await _watch(contest, console, trials, loads, lambda: (clock() - begun_at) * contest.speed)
             sent_s = min(contest.for_s, (clock() - begun_at) * contest.speed)
-        runs = [trial.figures(sent_s) for trial in trials]
-        return compare(
-            runs,
-            quota(trials[-1].stage),
+        comparison = compare(
+            [trial.figures(sent_s) for trial in trials],
+            quota_of(configured(CONFIG)),
             seed=contest.seed,
             speed=contest.speed,
             complete=not stop.is_set(),
@@ -114,21 +124,10 @@ async def play(contest: Contest, console: Console) -> Comparison:
         )
     finally:
         await asyncio.gather(*(trial.stage.stop() for trial in started))
-
-
-def quota(stage: Stage) -> Quota:
-    """The noisy tenant's, as shipped, beside an equal share of the fleet."""
-    config = configured(CONFIG)
-    limits = config.tenants[NOISY].limits
-    assert limits is not None
-    assert limits.tokens_per_minute is not None
-    capacity = scenario.capacity_tokens_per_minute(len(stage.engines))
-    return Quota(
-        tokens_per_minute=limits.tokens_per_minute,
-        burst_tokens=limits.tokens_per_minute * limits.burst_s / MINUTE_S,
-        capacity_tokens_per_minute=capacity,
-        tenants=len(config.tenants),
-        equal_share_tokens_per_minute=capacity / len(config.tenants),
+    return Played(
+        comparison=comparison,
+        seen=[trial.seen() for trial in trials],
+        round_trips_s=[trip_s for trial in trials for trip_s in trial.round_trips_s],
     )
 
 

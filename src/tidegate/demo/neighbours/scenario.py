@@ -15,6 +15,7 @@ from random import Random
 import msgspec
 
 from tidegate.config import Config
+from tidegate.config.simulation import SimulationConfig
 from tidegate.config.traces import load_trace
 from tidegate.policy.settings import MINUTE_S, LimitSettings
 from tidegate.sim.profiles import Profile, named
@@ -33,6 +34,22 @@ REQUESTS_PER_MINUTE = 60.0
 """What each tenant may send under request limits."""
 OTHERS_PER_MINUTE, NOISY_PER_MINUTE = 50.0, 40.0
 NOISY_PROMPT_TOKENS, NOISY_OUTPUT_TOKENS = 100_000, 200
+
+
+DRAIN_S = 20.0
+"""How long answers may take after the last request."""
+
+
+class Contest(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for."""
+
+    for_s: float = 120.0
+    """Of traffic, in seconds of the scenario."""
+    speed: float = 2.0
+    """Fleet, traffic and limits alike run so many times as fast."""
+    seed: int = 0
+    live: bool = True
+    quiet: bool = False
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +132,8 @@ def ruled(config: Config, rule: Rule, speed: float) -> Config:
         name: msgspec.structs.replace(each, max_wait_s=each.max_wait_s / speed)
         for name, each in config.classes.items()
     }
-    return msgspec.structs.replace(config, tenants=tenants, classes=classes)
+    simulation = _faster(config.simulation, speed)
+    return msgspec.structs.replace(config, tenants=tenants, classes=classes, simulation=simulation)
 
 
 BY_REQUEST_COUNT = LimitSettings(requests_per_minute=REQUESTS_PER_MINUTE)
@@ -131,3 +149,12 @@ def _sped_up(limits: LimitSettings | None, speed: float) -> LimitSettings | None
         tokens_per_minute=None if tokens is None else tokens * speed,
         burst_s=limits.burst_s / speed,
     )
+
+
+def _faster(simulation: SimulationConfig, speed: float) -> SimulationConfig:
+    """The engines of `profile`, as the simulator is told of them."""
+    pools = {
+        name: msgspec.structs.replace(pool, engine=msgspec.structs.replace(pool.engine, speed=speed))
+        for name, pool in simulation.pools.items()
+    }
+    return msgspec.structs.replace(simulation, pools=pools)

@@ -37,7 +37,8 @@ def as_html(result: Result, plots: Sequence[Plots | None]) -> str:
 
 def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
     yield f"<h1>Would it hold? {escape(result.configuration)}</h1>"
-    yield f'<p class="quiet">{escape(result.load)}; tidegate {escape(result.tidegate)}</p>'
+    load = next((point.load for point in result.points if point.figures is not None), "")
+    yield f'<p class="quiet">{escape(load)}; tidegate {escape(result.tidegate)}</p>'
     if result.interrupted:
         yield '<p class="warning">The simulation was interrupted: this is what was done by then.</p>'
     told = [(point, plots[place]) for place, point in enumerate(result.points) if point.figures is not None]
@@ -47,10 +48,10 @@ def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
         yield from _load_curve(result.points)
     if told:
         yield "<h2>Latencies</h2>"
-        yield _distributions(told, result.budgets)
+        yield _distributions(told)
     for place, (point, own) in enumerate(told[:MOST_DETAILED]):
         label = label_of(point.set)
-        inner = "\n".join(_point(point, own, result.budgets))
+        inner = "\n".join(_point(point, own))
         opened = " open" if place == 0 else ""
         yield f"<details{opened}><summary>{escape(label)}</summary>{inner}</details>" if label else inner
     if len(told) > MOST_DETAILED:
@@ -116,7 +117,8 @@ def _load_curve(points: Sequence[PointResult]) -> Iterator[str]:
     yield f'<div class="plots">{as_figure(plot)}{as_figure(goodput)}</div>'
 
 
-def _distributions(told: Sequence[tuple[PointResult, Plots | None]], budgets: Mapping[str, Budgets]) -> str:
+def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
+    budgets = told[0][0].budgets
     figures = []
     for name, heading in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
         series = [
@@ -144,7 +146,7 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]], budgets: Ma
 # -- one point ------------------------------------------------------------------------------------
 
 
-def _point(point: PointResult, plots: Plots | None, budgets: Mapping[str, Budgets]) -> Iterator[str]:
+def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     figures = point.figures
     assert figures is not None
     for warning in point.warnings:
@@ -157,7 +159,7 @@ def _point(point: PointResult, plots: Plots | None, budgets: Mapping[str, Budget
         for _, heading, each in latencies(figures)
     ]
     yield _table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
-    yield _groups("class", figures.classes, budgets)
+    yield _groups("class", figures.classes, point.budgets)
     yield _groups("tenant", figures.tenants, {})
     engines = [
         f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>{_cell(own.utilisation_ratio, percent)}"

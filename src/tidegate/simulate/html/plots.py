@@ -92,7 +92,8 @@ def as_figure(plot: Plot) -> str:
     x = _scale(
         plot.x, [v for each in series for v in each.x] + [m.x for m in plot.marks], LEFT, WIDTH - RIGHT
     )
-    tops = [v for each in stacks for values in (each.y, each.high) for v in values]
+    tops = [value for each in stacks for values in (each.y, each.high) for value in values]
+    tops += [0.0] if plot.stacked else []
     y = _scale(plot.y, tops, HEIGHT - BOTTOM, TOP)
     drawn = _areas(stacks, x, y) if plot.stacked else _lines(series, x, y)
     body = "".join([*_grid(plot, x, y), *drawn, *_marks(plot.marks, x)])

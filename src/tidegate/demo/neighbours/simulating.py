@@ -1,0 +1,101 @@
+"""What would come of the three runs? The same configuration and requests, before simulated engines.
+
+The governor is the gateway's own. Engines compute what the emulated ones compute: a prompt with the tokens of
+its chat template, and an answer of the length that the client asked for and named as its most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from tidegate.bench.load import UNFINISHED, LoadRecord
+from tidegate.bench.prompts import BYTES_PER_TOKEN
+from tidegate.config import parse
+from tidegate.core.records import RequestRecord
+from tidegate.demo.neighbours import scenario
+from tidegate.demo.neighbours.comparison import Comparison, compare, quota_of
+from tidegate.demo.neighbours.figures import RunFigures, figures_of
+from tidegate.demo.neighbours.scenario import CONFIG, DRAIN_S, RULES, Contest, Rule
+from tidegate.demo.neighbours.seen import Seen
+from tidegate.demo.stage import shipped
+from tidegate.emulator.words import TEMPLATE_TOKENS
+from tidegate.sim.run import simulate
+from tidegate.simulate.fleet import scenario_of
+from tidegate.workload.requests import OpenLoop, PlannedRequest
+
+MESSAGE_BYTES = len(msgspec.json.encode([{"role": "user", "content": ""}]))
+"""Around a prompt; a gateway, which does not tokenise, counts them too."""
+
+
+def simulated(contest: Contest) -> Comparison:
+    """All three runs, to the byte the same for the same contest."""
+    requests = scenario.traffic(contest.seed, contest.for_s, contest.speed)
+    runs = [
+        figures_of(
+            rule, _run(rule, scenario.under(rule, requests), contest, None), contest.speed, contest.for_s
+        )
+        for rule in RULES
+    ]
+    return compare(
+        runs,
+        quota_of(parse(shipped(CONFIG), CONFIG)),
+        seed=contest.seed,
+        speed=contest.speed,
+        complete=True,
+        simulated=True,
+    )
+
+
+def simulated_again(seen: Seen, contest: Contest, delays_s: Sequence[float]) -> RunFigures:
+    """One run with the requests as they reached a live gateway, once for each delay of the wire, together.
+
+    A run under overload is chaotic: a millisecond decides who comes before a prompt of three seconds. Several
+    delays that all occurred say what follows from the scenario and what from the millisecond.
+    """
+    records = [record for delay_s in delays_s for record in _run(seen.rule, seen.requests, contest, delay_s)]
+    return figures_of(seen.rule, records, contest.speed, contest.for_s * len(delays_s))
+
+
+def _run(
+    rule: Rule, requests: Sequence[PlannedRequest], contest: Contest, delay_s: float | None
+) -> list[LoadRecord]:
+    """`delay_s` is of the wire, one way; None: as the configuration says."""
+    config = scenario.ruled(parse(shipped(CONFIG), CONFIG), rule, contest.speed)
+    fleet = scenario_of(config)
+    if delay_s is not None:
+        network = msgspec.structs.replace(fleet.network, delay_s=delay_s)
+        fleet = msgspec.structs.replace(fleet, network=network)
+    ended: list[RequestRecord] = []
+    simulate(fleet, OpenLoop(map(as_computed, requests)), contest.seed, on_record=ended.append)
+    over_at = (requests[-1].at_s if requests else 0.0) + DRAIN_S / contest.speed
+    return [_as_a_client_saw(record, over_at) for record in ended]
+
+
+def as_computed(planned: PlannedRequest) -> PlannedRequest:
+    """What an engine and a gateway make of what `tidegate bench` sends."""
+    return msgspec.structs.replace(
+        planned,
+        prompt_tokens=planned.prompt_tokens + TEMPLATE_TOKENS,
+        prompt_bytes=round(planned.prompt_tokens * BYTES_PER_TOKEN) + MESSAGE_BYTES,
+        max_tokens=planned.output_tokens,
+    )
+
+
+def _as_a_client_saw(record: RequestRecord, over_at: float) -> LoadRecord:
+    """A client that sends in time and, at the end of the run, waits no longer."""
+    known = {name: getattr(record, name) for name in RequestRecord.__struct_fields__}
+    if record.ended_at <= over_at:
+        error = "" if record.ok else f"http_{record.status}"
+    else:
+        error = UNFINISHED
+        first_at = record.first_token_at
+        known |= {
+            "ended_at": over_at,
+            "first_token_at": first_at if first_at is not None and first_at <= over_at else None,
+            "status": 0,
+            "reason": None,
+        }
+    known["dispatched_at"] = record.arrived_at
+    return LoadRecord(**known, asked_tokens=record.output_tokens, error=error)

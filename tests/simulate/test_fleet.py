@@ -1,0 +1,105 @@
+"""Is what the file says what is simulated?"""
+
+from __future__ import annotations
+
+from tidegate.config import Config, parse
+from tidegate.core.curve import Linear
+from tidegate.core.records import Budgets
+from tidegate.sim.profiles import named
+from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
+from tidegate.simulate.load import Asker
+
+FILE = """
+pools:
+  large:
+    replicas:
+      - {url: "http://a:1", name: a, weight: 2, gate: {max_concurrency: 9}}
+      - {url: "http://b:1", name: b}
+  small: {replicas: [{url: "http://c:1", name: a}], aliases: [tiny]}
+classes: {chat: {budgets: {ttft_s: 1, tpot_s: 0.1}}, batch: {}}
+tenants:
+  acme: {class: chat, weight: 3}
+  lab: {pools: [small]}
+simulation:
+  pools:
+    large:
+      profile: demo
+      engine: {max_num_seqs: 8, prefix_cache: true}
+      replicas: {b: {profile: demo-128k, engine: {max_num_seqs: 4}, provision_s: 60}}
+  clients: {max_retries: 0}
+  faults: [{fault: crash, replica: b, at_s: 5}]
+"""
+
+
+def config(more: str = "") -> Config:
+    """The file, with further text of `simulation`."""
+    return parse(FILE + more, "f.yaml", environ=None)
+
+
+def test_the_fleet() -> None:
+    """Every replica by the gateway's own id, as its pool and itself say; the rest as on the command line."""
+    scenario = scenario_of(config(), "vllm-cpu-tiny")
+    a, b = scenario.pools["large"]
+    (c,) = scenario.pools["small"]
+
+    assert (a.name, b.name, c.name) == ("large/a", "b", "small/a")
+    assert (a.weight, a.gate and a.gate.max_concurrency) == (2.0, 9)
+    assert a.profile.curve == named("demo").curve
+    assert (a.profile.replica.max_num_seqs, a.profile.replica.prefix_cache) == (8, True)
+    assert b.profile.replica.context_tokens == named("demo-128k").replica.context_tokens
+    assert (b.profile.replica.max_num_seqs, b.profile.replica.prefix_cache, b.joins_at_s) == (4, True, 60.0)
+    assert c.profile == named("vllm-cpu-tiny")
+    assert scenario.models == {"large": "large", "small": "small", "tiny": "small"}
+    assert scenario.clients.max_retries == 0
+    assert len(scenario.faults) == 1
+
+
+def test_a_curve_of_its_own() -> None:
+    """Step times may be written out; the bounds stay those of the profile."""
+    own = FILE.replace("  clients:", "    small: {curve: {a_s: 0.5}}\n  clients:")
+    (replica,) = scenario_of(parse(own, "f.yaml", environ=None)).pools["small"]
+
+    assert replica.profile.curve == Linear(a_s=0.5)
+    assert replica.profile.replica == named("h100-8b").replica
+
+
+def test_engines_that_share_the_work() -> None:
+    """A pool says that each of its replicas is several engines; a replica may say otherwise."""
+    link = "link: {bandwidth_bytes_per_s: 1_000_000, kv_bytes_per_token: 100}"
+    pair = f"disaggregation: {{decode_replicas: 3, {link}}}"
+    own = FILE.replace("  clients:", f"    small: {{{pair}}}\n  clients:")
+    (replica,) = scenario_of(parse(own, "f.yaml", environ=None)).pools["small"]
+
+    parts = replica.profile.disaggregation
+    assert parts is not None
+    assert (parts.prefill_replicas, parts.decode_replicas, parts.link.latency_s) == (1, 3, 0.0)
+
+
+def test_what_was_assumed() -> None:
+    """A pool of which the file says nothing is named, so that nobody takes it for measured."""
+    assert assumed_of(config()) == ["small"]
+
+
+def test_who_asks() -> None:
+    """All tenants of the file alike, each for the first pool that it may use; or those who are listed."""
+    listed = config("  tenants: {lab: {share: 2, class: chat}}\n")
+
+    assert askers_of(config()) == (Asker(name="acme"), Asker(name="lab", model="small"))
+    assert askers_of(listed) == (Asker(name="lab", share=2.0, model="small", priority="chat"),)
+    assert scenario_of(config()).callers == {"acme": "chat", "lab": "batch"}
+
+
+def test_nobody_is_configured() -> None:
+    """Then it is the anonymous tenant, as at the gateway."""
+    bare = parse('pools: {m: {replicas: [{url: "http://a"}]}}', "f.yaml", environ=None)
+
+    assert askers_of(bare) == (Asker(name="anonymous"),)
+    assert scenario_of(bare).callers == {"anonymous": "default"}
+
+
+def test_terms() -> None:
+    """Budgets are those of the file, but what is given instead."""
+    terms = terms_of(config(), Budgets(ttft_s=9.0))
+
+    assert terms.budgets == {"chat": Budgets(ttft_s=9.0, tpot_s=0.1), "batch": Budgets(ttft_s=9.0)}
+    assert terms.weights == {"acme": 3.0, "lab": 1.0}

@@ -1,0 +1,316 @@
+"""What is said of a simulation: as figures, as a table, as JSON, as HTML?"""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from math import nan
+from typing import Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from tests.simulate.settings import ran
+from tidegate.core.records import Budgets
+from tidegate.sim.driver import Counts
+from tidegate.sim.statistics import Estimate
+from tidegate.simulate.html.page import as_html
+from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
+from tidegate.simulate.knee import knee_of, knee_place
+from tidegate.simulate.results import Conservation, PointResult, Result, as_json, point_over
+from tidegate.simulate.run import RunResult
+from tidegate.simulate.table import as_table, between, duration, number, percent
+
+BUDGETS = {"chat": Budgets(ttft_s=1.0, tpot_s=0.05), "batch": Budgets()}
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[RunResult]:
+    """Two seeds of a load that is somewhat too much."""
+    return [ran(seed=seed, load={"rate_per_s": 30.0}, timeline=True) for seed in (1, 2)]
+
+
+def point_of(**values: str) -> PointResult:
+    """A point before its runs."""
+    return PointResult(set=values, load="30 requests/s", budgets=BUDGETS)
+
+
+def result_of(*points: PointResult, **changes: Any) -> Result:
+    """A simulation with those points."""
+    values = {"configuration": "f.yaml", "points": list(points)}
+    return Result(**(values | changes))
+
+
+def shown(result: Result, width: int = 80) -> str:
+    """The table as it looks on a terminal."""
+    console = Console(width=width, force_terminal=False)
+    with console.capture() as capture:
+        console.print(as_table(result))
+    return capture.get()
+
+
+def test_a_point_over_seeds(runs: list[RunResult]) -> None:
+    """Its figures are means of its runs, and everything that came is accounted for."""
+    point = point_over(point_of(), runs)
+
+    assert point.seeds == (1, 2)
+    assert point.conservation is not None
+    assert point.conservation.holds
+    assert point.conservation.arrived == sum(run.counts.arrived for run in runs if run.counts)
+    assert point.figures is not None
+    means = [run.figures.total.e2e_s.mean.value for run in runs]
+    assert point.figures.total.e2e_s.mean.value == pytest.approx(sum(means) / 2)
+    assert point.engines["llama"].utilisation_ratio.low <= point.engines["llama"].utilisation_ratio.value
+    assert point_over(point_of(rate="3"), []) == point_of(rate="3")
+
+
+@pytest.mark.parametrize(
+    "changes, warning",
+    [
+        ({"steady": False}, "no steady state was found: the run is too short, or the load more than"),
+        ({"counts": Counts(arrived=3, finished=2)}, "requests were lost or counted twice"),
+        ({}, "fewer than 100 samples of a run lie beyond P95, P99: run longer"),
+    ],
+)
+def test_warnings(runs: list[RunResult], changes: dict[str, Any], warning: str) -> None:
+    """What makes figures doubtful is said beside them."""
+    point = point_over(point_of(), [msgspec.structs.replace(runs[0], **changes)])
+
+    assert any(each.startswith(warning) for each in point.warnings), point.warnings
+
+
+def test_nothing_was_answered() -> None:
+    """Then there is one warning, and no figure."""
+    point = point_over(point_of(), [ran(load={"rate_per_s": 1e-6})])
+
+    assert point.warnings == ("nothing was answered: there is nothing to measure",)
+    assert "nothing was answered" in shown(result_of(point))
+
+
+def test_conservation() -> None:
+    """All that arrived has ended in one way, or is in flight."""
+    found = Conservation(
+        arrived=7, finished=2, broken=1, rejected=1, evicted=1, cancelled=1, in_flight=1, retries=3
+    )
+
+    assert found.holds
+    assert not msgspec.structs.replace(found, finished=3).holds
+
+
+def test_the_table_of_a_point(runs: list[RunResult]) -> None:
+    """A terminal of 80 columns shows every figure whole, with how sure it is."""
+    text = shown(result_of(point_over(point_of(), runs[:1])))
+
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    for words in ("TTFT", "95 % intervals: within one run, from the means of", "chat"):
+        assert words in text
+    arrived = runs[0].counts.arrived if runs[0].counts else 0
+    assert re.search(rf"of all +{arrived:,} arrived \(\d+ retries\) = [\d,]+ finished \+ ", text)
+    assert re.search(r"goodput +\d+\.\d% \(\d+\.\d\.\.\d+\.\d%\)", text)
+
+
+def test_the_table_of_a_sweep(runs: list[RunResult]) -> None:
+    """A row for each point, those that cannot be and those that were not run among them."""
+    text = shown(
+        result_of(
+            point_over(PointResult(set={"limits.max_in_flight": "3"}), runs),
+            PointResult(set={"limits.max_in_flight": "x"}, problems=("needs a whole number",)),
+            PointResult(set={"limits.max_in_flight": "5"}),
+        )
+    )
+
+    assert "95 % intervals: Student's t over 2 seeds" in text
+    assert re.search(r"^ 3 +\d", text, re.MULTILINE)
+    assert re.search(r"^ x +left out", text, re.MULTILINE)
+    assert re.search(r"^ 5 +not run", text, re.MULTILINE)
+
+
+def test_json(runs: list[RunResult]) -> None:
+    """Every key has its unit, and what does not exist is null."""
+    found = json.loads(as_json(result_of(point_over(point_of(), runs[:1]))))
+    (point,) = found["points"]
+
+    assert list(found)[:4] == ["tidegate", "configuration", "boundaries", "interval_level"]
+    assert set(found["boundaries"]) == {"ttft_s", "tpot_s", "e2e_s", "queued_s"}
+    assert point["figures"]["total"]["ttft_s"]["p99"].keys() == {"value", "low", "high"}
+    assert point["figures"]["total"]["token_share"]["low"] is None
+    assert point["engines"]["llama"]["prefix_hit_ratio"]["value"] is None
+    assert (
+        point["conservation"]["arrived"]
+        == point["conservation"]["finished"]
+        + point["conservation"]["rejected"]
+        + point["conservation"]["evicted"]
+    )
+
+
+@pytest.mark.parametrize(
+    "estimate, text",
+    [
+        (Estimate(0.0217, 0.0215, 0.0219), "21.5..21.9ms"),
+        (Estimate(0.9, 0.8, 1.1), "800ms..1.1s"),
+        (Estimate(0.9, -0.8, 1.1), "0..1.1s"),
+    ],
+)
+def test_intervals_in_words(estimate: Estimate, text: str) -> None:
+    """The unit stands once where both ends have it, and no time is below 0."""
+    assert between(estimate, duration) == text
+
+
+def test_numbers_in_words() -> None:
+    """Three digits, and a dash for what does not exist."""
+    assert [number(each) for each in (1234.5, 12.345, 0.012345, nan)] == ["1,234", "12.3", "0.0123", "-"]
+    assert [percent(each) for each in (0.98765, nan)] == ["98.8%", "-"]
+
+
+# -- the knee ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "loads, waits, place",
+    [
+        ([10, 20, 30, 40, 50], [1, 1, 1, 2, 20], 3),
+        ([10, 20, 30, 40, 50], [1, 2, 3, 4, 5], None),  # a line has none
+        ([10, 20, 30, 40, 50], [9, 5, 4, 3, 2], None),  # nor has what falls
+        ([10, 20, 30], [1, 1, 20], None),  # too few points to tell
+    ],
+)
+def test_the_knee(loads: list[float], waits: list[float], place: int | None) -> None:
+    """The last load before latency turns up."""
+    assert knee_place(loads, waits) == place
+
+
+def test_a_knee_needs_a_sweep_of_numbers(runs: list[RunResult]) -> None:
+    """Of words, or of two settings, there is none."""
+    words = [point_over(point_of(routing=name), runs) for name in "abcd"]
+    two = [point_over(point_of(rate="1", cv=str(cv)), runs) for cv in range(4)]
+
+    assert knee_of(words) is None
+    assert knee_of(two) is None
+
+
+# -- HTML -------------------------------------------------------------------------------------------
+
+
+class Checked(HTMLParser):
+    """Elements opened and closed in order, with nothing that is fetched or run."""
+
+    VOID = ("meta", "br")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note an element."""
+        assert tag not in ("script", "link", "iframe", "img", "object")
+        assert not {name for name, _ in attrs} & {"src", "href", "onclick", "onload"}
+        self.seen.append(tag)
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note one without content."""
+        self.seen.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        """It closes the one opened last."""
+        assert self.open.pop() == tag
+
+
+def test_the_report_is_one_sound_file(runs: list[RunResult]) -> None:
+    """Every element is closed; no script, nothing fetched; every plot has words for who cannot see it."""
+    points = [point_over(point_of(rate=str(rate)), runs) for rate in range(1, 5)]
+    left_out = PointResult(set={"rate": "<b>"}, problems=("is <i>not</i> a number",))
+    text = as_html(result_of(*points, left_out, interrupted=True), [runs[0].plots] * 4 + [None])
+    page = Checked(text)
+
+    # Two of the load, three distributions, five over time for each of four points.
+    plots = re.findall(r'<svg viewBox="0 0 420 260" role="img" aria-label="[^"]+', text)
+    assert len(plots) == 2 + 3 + 4 * 5
+    assert "url(" not in text
+    assert "http" not in text
+    assert "<b>" not in text
+    assert "is &lt;i&gt;not&lt;/i&gt; a number" in text
+    assert "interrupted" in text
+    assert page.seen.count("details") == 4
+    assert all(word in text for word in ("prefers-color-scheme: dark", 'lang="en"', "<title>"))
+
+
+def test_the_report_of_one_point_without_plots(runs: list[RunResult]) -> None:
+    """It has tables at least; nothing is folded away."""
+    text = as_html(result_of(point_over(point_of(), runs)), [None])
+
+    assert Checked(text).seen.count("details") == 0
+    assert "By pool" not in text
+    assert "Student&#x27;s t over 2 seeds" in text
+
+
+def plot(**changes: Any) -> Plot:
+    """A small plot."""
+    values: dict[str, Any] = {
+        "title": "Waits",
+        "series": [Series(name="a", x=[1.0, 2.0, 3.0], y=[1.0, nan, 3.0])],
+        "x": Axis(label="load", shown=number),
+        "y": Axis(label="wait", shown=number),
+    }
+    return Plot(**(values | changes))
+
+
+def test_what_cannot_be_drawn_is_left_out() -> None:
+    """nan is no point, and on a logarithmic axis 0 is none; a plot of nothing says so."""
+    (points,) = re.findall(r'points="([^"]*)"', as_figure(plot()))
+    logarithmic = Axis(label="wait", shown=number, logarithmic=True)
+    nothing = plot(series=[Series(name="a", x=[0.0], y=[0.0])], y=logarithmic)
+
+    assert len(points.split()) == 2
+    assert "nothing to show" in as_figure(nothing)
+    assert "nothing to show" in as_figure(plot(series=[]))
+
+
+def test_everything_is_drawn_inside() -> None:
+    """No point, interval or mark leaves the plot; stacked areas add up to its height."""
+    series = [
+        Series(name=name, x=[0.0, 5.0, 10.0], y=[0.25, 0.5, 0.75], low=[0.1, nan, 0.5], high=[0.4, nan, 0.9])
+        for name in "ab"
+    ]
+    lines = as_figure(plot(series=series, marks=[Mark(12.0, "budget")]))
+    areas = as_figure(plot(series=series, stacked=True))
+
+    for text in (lines, areas):
+        for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)[ \"]", text):
+            assert 0 <= float(x) <= 420
+            assert 0 <= float(y) <= 260
+    assert lines.count('class="bar"') == 4  # two of six have no interval
+    assert "budget" in lines
+    assert areas.count("<polygon") == 2
+
+
+@pytest.mark.parametrize(
+    "low, high, logarithmic, ticks",
+    [
+        (0, 1, False, ["0", "0.2", "0.4", "0.6", "0.8", "1"]),
+        (0, 37, False, ["0", "10", "20", "30"]),
+        (0.003, 40, True, ["0.01", "0.1", "1", "10"]),
+        (0.01, 0.06, True, ["0.01", "0.02", "0.05"]),
+    ],
+)
+def test_ticks(low: float, high: float, logarithmic: bool, ticks: list[str]) -> None:
+    """Round numbers, a handful of them."""
+    axis = Axis(label="x", shown=lambda value: f"{value:.3g}", logarithmic=logarithmic)
+    figure = as_figure(plot(series=[Series(name="a", x=[low, high], y=[1.0, 2.0])], x=axis))
+
+    assert re.findall(r'text-anchor="middle">([\d.]+)<', figure) == ticks
+
+
+def test_the_example_of_overload_has_refusals_in_its_plots(runs: list[RunResult]) -> None:
+    """So that the plots above are of something."""
+    timeline = runs[0].plots.timeline
+
+    assert timeline is not None
+    assert sum(map(sum, timeline.refusals.values())) > 0
