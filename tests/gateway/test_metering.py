@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -365,3 +366,38 @@ def test_usage_comes_even_if_the_stream_breaks_after_it() -> None:
             assert missing(gateway) == 42
 
     run(main())
+
+
+def test_progress_is_told_once_at_each_mark() -> None:
+    """At 32 output tokens and at every doubling, as soon as a look (every eighth read) finds them."""
+    told: list[int] = []
+    heard = asyncio.Semaphore(0)
+
+    async def script(turn: Turn) -> None:
+        await turn.head()
+        await turn.chunk(ROLE)
+        for _ in range(40):
+            await turn.chunk(delta("four" * 4))  # four tokens of four bytes, in a read of its own
+            await heard.acquire()
+        await turn.chunk(delta("", finish="stop"))
+        await turn.chunk(DONE)
+        await turn.end()
+
+    def note(line: bytes) -> None:
+        said = json.loads(line).get("event") or {}
+        if said.get("type") == "Progressed":
+            told.append(said["output_tokens"])
+
+    async def main() -> None:
+        async with fake_engine(script) as engine, serving(configured(engine), tape=note) as gateway:
+            async with talking(gateway.port) as talk:
+                talk.request(CHAT, chat())
+                await talk.head()
+                for _ in range(40):
+                    while b"four" not in await talk.chunk():
+                        pass
+                    heard.release()
+            await gateway.settled()
+
+    run(main())
+    assert told == [36, 68, 132]

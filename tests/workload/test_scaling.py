@@ -117,15 +117,16 @@ def test_more_clients_are_as_bursty_as_they_were_in_counts() -> None:
 
 def test_copies_are_moved_by_minutes() -> None:
     """No copy stands where the first one does, nor further than its lap: hours of the day stay."""
-    rows = [TraceRow(float(at_s), at_s, 1) for at_s in range(0, 86_400, 600)]
+    rows = [TraceRow(float(at_s), at_s, 1) for at_s in range(0, 86_400, 60)]
+    lap_s = 86_400.0
 
-    moved = [
-        (row.arrived_s - row.prompt_tokens) % (rows[-1].arrived_s * 144 / 143)
-        for row in at_rate(rows, 4.0, 5)
-    ]
+    found = at_rate(rows, 4.0, 5)
 
+    moved = [(row.arrived_s - row.prompt_tokens) % lap_s for row in found]
+    assert max(row.arrived_s for row in found) < lap_s
     assert sum(shift_s == 0 for shift_s in moved) == len(rows)
     assert max(moved) < SHIFT_S
+    assert len(set(map(round, moved))) == 4
 
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40), SEEDS)

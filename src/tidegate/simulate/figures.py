@@ -109,14 +109,17 @@ def measure(columns: Columns, window: Window, terms: Terms) -> Figures:
     classes = columns.names("priority")
     good = np.zeros(len(rows), np.bool_)
     for number, name in enumerate(classes):
-        own = rows["priority"] == number
-        good[own] = held(rows[own], terms.budgets.get(name, Budgets()))
-    served = float(_tokens(rows[_ended_within(rows, window) & ok(rows)]).sum())
+        good |= (rows["priority"] == number) & held(rows, terms.budgets.get(name, Budgets()))
+    served = float(_tokens(rows)[_ended_within(rows, window) & ok(rows)].sum())
 
     def groups(field: str, names: Sequence[str]) -> dict[str, Group]:
-        numbers = columns.names(field)
-        masks = {name: rows[field] == numbers.index(name) for name in names if name in numbers}
-        return {name: _group(rows[own], good[own], window, served) for name, own in masks.items()}
+        numbers = {name: number for number, name in enumerate(columns.names(field))}
+        found = {}
+        for name in names:
+            if name in numbers:
+                own = rows[field] == numbers[name]
+                found[name] = _group(rows[own], good[own], window, served)
+        return found
 
     order = [*terms.budgets, *(name for name in classes if name not in terms.budgets)]
     return Figures(
@@ -166,26 +169,32 @@ def share_of(estimate: Estimate, count: int) -> Estimate:
 
 def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     """`served`: tokens of all groups together, of which this one has its share."""
+    # Masks, not parts of `rows`: a part is a copy, and a run may have a million rows.
     arrived = (rows["arrived_at"] >= window.from_s) & (rows["arrived_at"] <= window.until_s)
     ended = _ended_within(rows, window)
-    of_arrived, of_ended = rows[arrived], rows[ended]
-    answered, answered_within = of_arrived[ok(of_arrived)], of_ended[ok(of_ended)]
-    within, at = answered_within, answered_within["ended_at"]
+    answered, within = arrived & ok(rows), ended & ok(rows)
+    ratio = mean_within(good[arrived].astype(np.float64))
+    requests = int(arrived.sum())
+
+    def per_s(mask: Mask, amounts: Values | None = None, instants: str = "ended_at") -> Estimate:
+        weights = np.ones(int(mask.sum())) if amounts is None else amounts[mask].astype(np.float64)
+        return rate_within(rows[instants][mask], weights, window)
+
     return Group(
-        requests=len(of_arrived),
-        ok=len(answered),
-        reasons=_reasons(of_arrived),
-        goodput_ratio=share_of(mean_within(good[arrived].astype(np.float64)), len(of_arrived)),
-        goodput_per_s=rate_within(of_ended["ended_at"], good[ended].astype(np.float64), window),
-        offered_per_s=rate_within(of_arrived["arrived_at"], np.ones(len(of_arrived)), window),
-        answered_per_s=rate_within(at, np.ones(len(within)), window),
-        prompt_tokens_per_s=rate_within(at, within["prompt_tokens"].astype(np.float64), window),
-        output_tokens_per_s=rate_within(at, within["output_tokens"].astype(np.float64), window),
-        token_share=Estimate(float(_tokens(within).sum()) / served if served else nan),
-        ttft_s=_spread(ttft_s(answered)),
-        tpot_s=_spread(tpot_s(answered)),
-        e2e_s=_spread(e2e_s(answered)),
-        queued_s=_spread(queued_s(answered)),
+        requests=requests,
+        ok=int(answered.sum()),
+        reasons=_reasons(rows, arrived),
+        goodput_ratio=share_of(ratio, requests),
+        goodput_per_s=per_s(ended & good),
+        offered_per_s=per_s(arrived, instants="arrived_at"),
+        answered_per_s=per_s(within),
+        prompt_tokens_per_s=per_s(within, rows["prompt_tokens"]),
+        output_tokens_per_s=per_s(within, rows["output_tokens"]),
+        token_share=Estimate(float(_tokens(rows)[within].sum()) / served if served else nan),
+        ttft_s=_spread(ttft_s(rows)[answered]),
+        tpot_s=_spread(tpot_s(rows)[answered]),
+        e2e_s=_spread(e2e_s(rows)[answered]),
+        queued_s=_spread(queued_s(rows)[answered]),
     )
 
 
@@ -203,12 +212,13 @@ def _tokens(rows: Rows) -> Values:
     return tokens
 
 
-def _reasons(rows: Rows) -> dict[str, int]:
+def _reasons(rows: Rows, counted: Mask) -> dict[str, int]:
     """By reason; answers of an engine that are no 2xx by their status."""
-    counts = np.bincount(rows["reason"][rows["reason"] != ANSWERED], minlength=len(REASONS))
+    reason = rows["reason"]
+    counts = np.bincount(reason[counted & (reason != ANSWERED)], minlength=len(REASONS))
     found = {str(reason): int(count) for reason, count in zip(REASONS, counts, strict=True) if count}
-    own = rows[(rows["reason"] == ANSWERED) & ~ok(rows)]
-    statuses, times = np.unique(own["status"], return_counts=True)
+    failed = counted & (reason == ANSWERED) & ~ok(rows)
+    statuses, times = np.unique(rows["status"][failed], return_counts=True)
     found |= {f"status_{status}": int(count) for status, count in zip(statuses, times, strict=True)}
     return _by_count(found)
 

@@ -147,17 +147,17 @@ def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool
     if settings.load.trace is not None:  # its beginning is as much a part of it as its end
         return 0.0, True
     rows = columns.rows()
-    rows = rows[ok(rows)]
-    cut = warm_up(e2e_s(rows))
-    return (float(rows["arrived_at"][cut]) if cut else 0.0), cut is not None
+    answered = ok(rows)
+    cut = warm_up(e2e_s(rows)[answered])
+    return (float(rows["arrived_at"][answered][cut]) if cut else 0.0), cut is not None
 
 
 def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
     rows = columns.rows()
-    rows = rows[ok(rows) & (rows["arrived_at"] >= window.from_s)]
+    measured = ok(rows) & (rows["arrived_at"] >= window.from_s)
 
     def shown(values: Floats) -> tuple[float, ...]:
-        values = values[~np.isnan(values)]
+        values = values[measured & ~np.isnan(values)]
         return tuple(np.quantile(values, SHOWN_RATIOS).tolist()) if len(values) else ()
 
     return Plots(

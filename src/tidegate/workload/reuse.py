@@ -72,17 +72,11 @@ class UnlimitedCache:
         )
 
     def _take(self, parts: Iterable[Sequence[int]]) -> int:
-        seen, found, missed = self._seen, 0, False
+        # An id stands for all before it too: what was seen comes first, and after what was not nothing was.
+        seen, found = self._seen, 0
         for part in parts:
             self._blocks += len(part)
-            if missed:
-                seen.update(part)
-            elif part and part[-1] in seen:
-                # An id stands for all before it too, so that those were seen as well.
-                found += len(part)
-            elif part:
-                there = bisect_left(part, True, key=lambda block: block not in seen)
-                found += there
-                seen.update(part[there:])
-                missed = True
+            there = bisect_left(part, True, key=lambda block: block not in seen)
+            found += there
+            seen.update(part[there:])
         return found
