@@ -33,6 +33,9 @@ test-compiled: $(COMPILED)/.made ## test the hot modules as C extensions (needs 
 bench: $(COMPILED)/.made ## measure the gateway, compiled, beside its peers (ARGS="--help" for options)
 	@$(BIN)/python -m benchmarks --compiled $(COMPILED) $(ARGS)
 
+accuracy: $(VENV)/.dev ## replay recorded runs of real vLLM, and write how far off the simulator is into docs/
+	@$(BIN)/python -m accuracy $(ARGS)
+
 test-engines: $(VENV)/.dev ## test against real llama.cpp and real vLLM (first time: minutes and 2 GB)
 	@$(BIN)/python -m pytest tests/engines -m "engine or vllm" $(ARGS)
 
@@ -45,7 +48,7 @@ format: $(VENV)/.dev ## put the code into the form that check wants
 
 clean: ## remove all that these verbs made, installed engines too
 	@rm -rf $(VENV) .engines build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks accuracy -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv: $(VENV)/.dev
 

@@ -91,6 +91,24 @@ def test_an_open_source() -> None:
     ]
 
 
+def test_sources_have_dice_of_their_own() -> None:
+    """Two that are alike but for their names ask at other instants, for other lengths."""
+    alike = (
+        "{kind: open, tenant: %s, arrivals: {rate_per_s: 2},"
+        " lengths: {prompt_tokens: {type: exponential, mean: 99},"
+        " output_tokens: {type: exponential, mean: 99}}}"
+    )
+    text = f"sources: {{one: {alike % 'one'}, other: {alike % 'other'}}}"
+    found = list(islice(parse_traffic(text, "t.yaml").workload(1).starts(), 60))
+
+    one, other = (
+        [planned for planned in found if planned.tenant == tenant][:20] for tenant in ("one", "other")
+    )
+
+    assert not {planned.at_s for planned in one} & {planned.at_s for planned in other}
+    assert [planned.prompt_tokens for planned in one] != [planned.prompt_tokens for planned in other]
+
+
 def test_a_trace_as_a_source() -> None:
     """Cut, sped up, made heavier and spread, as its settings say; it asks as its source does."""
     text = "{kind: trace, trace: azure-conv, tenant: acme, for_s: 60%s}"

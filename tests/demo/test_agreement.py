@@ -18,7 +18,7 @@ from tidegate.demo.neighbours.comparison import compare
 from tidegate.demo.neighbours.scenario import BY_TOKENS, NOISY
 from tidegate.demo.neighbours.seen import seen_of
 from tidegate.demo.neighbours.side_by_side import agreement
-from tidegate.demo.neighbours.wire import delays_s, time_round_trips
+from tidegate.demo.neighbours.wire import network_of, time_round_trips
 from tidegate.demo.stage import Stage, configured
 from tidegate.workload.requests import PlannedRequest
 
@@ -61,13 +61,21 @@ def test_what_a_gateway_saw() -> None:
     assert seen_of(BY_TOKENS, planned, [], []).requests == []
 
 
-def test_delays_stand_for_what_was_measured() -> None:
-    """Each is half of the middle of its part; a timer that fired early makes no wire shorter than none."""
-    assert delays_s([0.004, 0.002], 1) == [0.0015]
-    assert delays_s([0.001 * number for number in range(101)], 4) == pytest.approx(
-        [0.00625, 0.01875, 0.03125, 0.04375]
-    )
-    assert delays_s([-0.001], 2) == [0.0, 0.0]
+@pytest.mark.parametrize(
+    ("trips_s", "delay_s", "jitter_s"),
+    [
+        ([0.001 * number for number in range(11)], 0.0005, 0.004),  # quick: 1 ms, on average: 5 ms
+        ([0.002], 0.001, 0.0),
+        ([-0.001, -0.002], 0.0, 0.0),  # timers may be early, wires not
+        ([], 0.0, 0.0),
+    ],
+)
+def test_a_wire_as_it_was_measured(trips_s: list[float], delay_s: float, jitter_s: float) -> None:
+    """There and back in the time of a quick trip, and what an average one takes beyond that on the way."""
+    found = network_of(trips_s)
+
+    assert (found.delay_s, found.jitter_s) == pytest.approx((delay_s, jitter_s))
+    assert found.problems() == []
 
 
 def test_the_wire_is_timed_until_told_otherwise() -> None:

@@ -16,6 +16,7 @@ from tidegate.demo.stage import shipped
 from tidegate.emulator.jobs import ChatBody, Job, chat_job
 from tidegate.gateway.apis import CHAT
 from tidegate.gateway.bodies import Body, open_body
+from tidegate.sim.network import Network
 from tidegate.simulate.fleet import scenario_of
 from tidegate.workload.requests import PlannedRequest
 
@@ -73,7 +74,8 @@ def test_pace_matters_to_the_wire_alone() -> None:
                 ttfts_s=[],
             ),
             pace,
-            [0.0],
+            Network(delay_s=0.0),
+            times=1,
         ).others.ttft_s
         for pace in paces
     )
@@ -82,17 +84,21 @@ def test_pace_matters_to_the_wire_alone() -> None:
         assert getattr(fast, name) == pytest.approx(getattr(slow, name), rel=1e-6), name
 
 
-def test_a_live_run_is_simulated_once_for_each_delay() -> None:
-    """All requests of all of them, over all of their time; a longer wire makes for later tokens."""
+def test_a_live_run_is_simulated_several_times() -> None:
+    """With dice that no other contest uses; all requests together, over all of their time."""
     contest = Contest(for_s=30.0)
     requests = scenario.under(BY_TOKENS, scenario.traffic(0, contest.for_s, contest.speed))
     seen = Seen(rule=BY_TOKENS, requests=requests, ttfts_s=[])
-    near, far, both = (simulated_again(seen, contest, delays) for delays in ([0.0], [0.01], [0.0, 0.01]))
+    wire = Network(delay_s=0.0, jitter_s=0.01)
+    once, twice = (simulated_again(seen, contest, wire, times) for times in (1, 2))
+    following = simulated_again(seen, msgspec.structs.replace(contest, seed=1), wire, 1)
 
-    assert both.others.requests == near.others.requests + far.others.requests
-    assert both.sent_s == 2 * contest.for_s
-    assert both.noisy_tokens_per_minute == near.noisy_tokens_per_minute == far.noisy_tokens_per_minute
-    assert near.others.ttft_s.mean < both.others.ttft_s.mean < far.others.ttft_s.mean
+    assert twice.others.requests == 2 * once.others.requests
+    assert twice.sent_s == 2 * contest.for_s
+    assert twice.noisy_tokens_per_minute == once.noisy_tokens_per_minute
+    both_s = (once.others.ttft_s.mean, following.others.ttft_s.mean)
+    assert twice.others.ttft_s.mean == pytest.approx(sum(both_s) / 2)
+    assert len(set(both_s)) == 2
 
 
 def test_the_file_names_the_engines_that_are_emulated() -> None:

@@ -94,6 +94,24 @@ def test_who_leaves_wherever_it_is() -> None:
         assert (engine.running, engine.waiting, engine.kv_used_ratio) == (0, 0, 0.0)
 
 
+def test_its_gauges_are_the_decode_replicas() -> None:
+    """Blocks of those alone, as they are at that instant; who is on the link waits."""
+    engine = engines(kv_tokens=160, decodes=2)
+    engine.submit(0.0, Sequence(0, 60, 90))
+
+    for at, gauges in [
+        (0.5, (1, 0, 20)),
+        (1.5, (0, 1, 20)),  # through at 1.0 + 0.6 + 0.5
+        (2.5, (1, 0, 16)),
+        (5.0, (1, 0, 16)),
+        (5.5, (1, 0, 16)),
+        (6.5, (1, 0, 15)),  # the step from 6.1 on computes token 65
+    ]:
+        engine.let_pass(at)
+        assert (engine.running, engine.waiting, engine.free_blocks) == gauges, at
+    assert engine.kv_used_ratio == 0.25
+
+
 def test_a_crash_loses_what_is_on_the_link_too() -> None:
     """All of it, and the link is free again."""
     engine = engines()

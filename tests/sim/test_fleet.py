@@ -6,12 +6,13 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.policy.build import approx
-from tests.sim.build import NEAR, ask, fleet, replica, run
+from tests.sim.build import NEAR, SLOW, ask, fleet, replica, run
 from tidegate.core.messages import (
     DrainAsked,
     Failed,
@@ -33,6 +34,8 @@ from tidegate.policy.settings import (
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Crash, Drain, Errors, Fault, Flap, Leave, Slow
 from tidegate.sim.network import Network
+from tidegate.sim.profiles import Profile
+from tidegate.sim.settings import Disaggregation, Link, Speculation
 
 ALONE: dict[str, Any] = {"clients": ClientSettings(max_retries=0)}
 """Clients that do not come back."""
@@ -193,6 +196,32 @@ def test_a_dead_replica_is_found_by_probes_and_comes_back_by_them() -> None:
     assert sizes[1] > 10.0
 
 
+def test_jitter_is_on_the_way_there() -> None:
+    """Requests that were sent together arrive one by one, by the seed; all else takes what it took."""
+    scenario = fleet(
+        *(replica(f"r{number}") for number in range(4)), network=Network(delay_s=0.125, jitter_s=0.5)
+    )
+    runs = [run(scenario, [ask(0.5) for _ in range(4)], seed).records for seed in (1, 1, 2)]
+    ttfts_s = [[record.ttft_s for record in records] for records in runs]
+
+    assert ttfts_s[0] == ttfts_s[1] != ttfts_s[2]
+    assert len(set(ttfts_s[0])) == 4
+    assert all(ttft_s is not None and ttft_s > 1.25 for ttft_s in ttfts_s[0])
+    assert all(record.tpot_s == approx(1.0) for record in runs[0])
+
+
+def test_a_request_that_is_overtaken_by_its_end_is_never_computed() -> None:
+    """Its client hangs up while it is on its way: the engine, which would take long, has nothing to do."""
+    scenario = fleet(
+        network=Network(delay_s=0.125, jitter_s=2.0), clients=ClientSettings(hang_up_after_s=1.0)
+    )
+    ran = run(scenario, [ask(at_s, output_tokens=1000) for at_s in (0.5, *[1.0] * 20, 50.0)])
+
+    (engine,) = ran.outcome.replicas.values()
+    assert ran.outcome.counts.cancelled == 22
+    assert engine.running + engine.waiting <= 1  # the last, of whose end it has not heard
+
+
 # -- laws -----------------------------------------------------------------------------------------
 
 ENDS = ("finished", "broken", "rejected", "evicted", "cancelled")
@@ -218,10 +247,30 @@ def some_fault(kind: str, rng: Random) -> Fault:
             return Leave(replica=name, at_s=at_s, grace_s=rng.choice([None, some_s]))
 
 
+def engine(**bounds: Any) -> Profile:
+    """The slow engine with other settings."""
+    return Profile(curve=SLOW.curve, replica=msgspec.structs.replace(SLOW.replica, **bounds))
+
+
+ENGINES = [
+    SLOW,
+    engine(kv_tokens=320, prefix_cache=True),  # so little that sequences preempt each other
+    engine(kv="reserved", kv_tokens=20_000),
+    engine(speculation=Speculation(draft_tokens=2, acceptance_ratio=0.6)),
+    engine(priority=True, max_num_seqs=2, chunked_prefill=False),
+    msgspec.structs.replace(
+        SLOW,
+        disaggregation=Disaggregation(
+            link=Link(bandwidth_bytes_per_s=1e6, latency_s=0.25, kv_bytes_per_token=1e3)
+        ),
+    ),
+]
+
+
 def ends_of(kinds: list[str], rng: Random) -> list[str]:
     """The kinds of ends that a run meets under faults of these kinds, all that was promised asserted."""
     scenario = fleet(
-        *(replica(f"r{index}", weight=rng.choice([1.0, 0.5])) for index in range(3)),
+        *(replica(f"r{index}", rng.choice(ENGINES), weight=rng.choice([1.0, 0.5])) for index in range(3)),
         pool={
             "gate": GateSettings(max_concurrency=rng.choice([2, 6])),
             "queue": QueueSettings(max_requests=rng.choice([0, 4, 50])),
@@ -238,6 +287,8 @@ def ends_of(kinds: list[str], rng: Random) -> list[str]:
             0.6 * index + 0.3 * rng.random(),
             rng.randint(1, 20),
             prompt_tokens=rng.choice([1, 100, 11_000]),
+            prefix=(7, 8)[: rng.randint(0, 2)],
+            prefix_block_tokens=48,
             streams=rng.random() < 0.8,
         )
         for index in range(150)

@@ -287,7 +287,7 @@ def test_what_is_in_use_within_a_run() -> None:
     engine.submit(0.0, Sequence(0, 30, 60))
 
     for at, blocks in [(0.5, 2), (1.5, 2), (3.0, 2), (3.5, 3), (19.0, 3), (19.5, 4), (35.5, 5)]:
-        engine.advance(at)
+        engine.let_pass(at)
         assert engine.free_blocks == 10 - blocks, at
         assert engine.kv_used_ratio == pytest.approx(blocks / 10)
 

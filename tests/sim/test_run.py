@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.sim.build import ask, fleet, replica, run
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.errors import CallerError, ConfigurationError
 from tidegate.core.messages import Evict, Finished, FirstToken, Progressed, Reject, Truncate
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
@@ -182,6 +182,18 @@ def test_a_closed_loop_hears_of_a_failure_once_its_retries_are_spent() -> None:
 
     assert [ok for _, ok in thinker.answered] == [False]
     assert [record.reason for record in ran.records] == [Reason.NO_REPLICA] * 2
+
+
+def test_a_workload_does_not_go_back_in_time() -> None:
+    """Requests that do not ascend are a fault of the workload, and are not put right in silence."""
+    with pytest.raises(CallerError, match="asks at 1 s, and it is 2 s already"):
+        run(fleet(), [ask(2.0), ask(1.0)])
+
+
+def test_a_class_that_there_is_not_is_named() -> None:
+    """A workload may name classes of its own; they must be the governor's."""
+    with pytest.raises(ConfigurationError, match="asks for the class 'gold'; there are: default"):
+        run(fleet(), [ask(0.0, priority="gold")])
 
 
 # -- the run --------------------------------------------------------------------------------------

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
+import pytest
+
 from tidegate.config import Config, parse
-from tidegate.core.curve import Linear
+from tidegate.core.curve import Line, Linear, Table
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.sim.profiles import named
+from tidegate.sim.profiles import Profile, named
 from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
 from tidegate.simulate.load import Asker
 
@@ -73,6 +79,23 @@ def test_engines_that_share_the_work() -> None:
     parts = replica.profile.disaggregation
     assert parts is not None
     assert (parts.prefill_replicas, parts.decode_replicas, parts.link.latency_s) == (1, 3, 0.0)
+
+
+def test_a_profile_of_a_file(tmp_path: Path) -> None:
+    """Measured step times come from a file beside the configuration, or from one that the command names."""
+    mine = Profile(
+        curve=Table(tokens=Line(points=(1.0, 2048.0), seconds=(0.01, 0.2))), replica=named("demo").replica
+    )
+    (tmp_path / "mine.json").write_bytes(msgspec.json.encode(mine))
+    text = FILE.replace("  clients:", "    small: {profile_file: mine.json}\n  clients:")
+    beside = parse(text, "f.yaml", base=tmp_path, environ=None)
+    (tmp_path / "broken.json").write_text('{"curve": {"type": "linear", "a_s": 0}}')
+
+    assert scenario_of(beside).pools["small"][0].profile == mine
+    assert scenario_of(config(), str(tmp_path / "mine.json")).pools["small"][0].profile == mine
+    for name, problem in (("none.json", "No such file"), ("broken.json", "a_s must be above 0")):
+        with pytest.raises(ConfigurationError, match=rf"^profile .*{name}: .*{problem}"):
+            scenario_of(config(), str(tmp_path / name))
 
 
 def test_what_was_assumed() -> None:

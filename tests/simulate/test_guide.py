@@ -88,6 +88,16 @@ def test_its_keys_are_all_keys() -> None:
     assert set(BOUNDARIES) <= quoted
 
 
+def test_its_profile_is_one(tmp_path: Path) -> None:
+    """The JSON of the guide is a profile, with which a fleet can be simulated."""
+    (text,) = blocks("json")
+    (tmp_path / "mine.json").write_text(text)
+    options = ["--profile", str(tmp_path / "mine.json"), "--for", "10s"]
+    result = CliRunner().invoke(app, [str(EXAMPLE.with_name("minimal.yaml")), *options])
+
+    assert result.exit_code == 0, result.stderr
+
+
 def test_its_program_runs() -> None:
     """On ten seconds instead of ten minutes."""
     (program,) = blocks("python")

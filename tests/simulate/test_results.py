@@ -18,7 +18,7 @@ from tidegate.sim.driver import Counts
 from tidegate.sim.statistics import Estimate
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
-from tidegate.simulate.knee import knee_of, knee_place
+from tidegate.simulate.knee import curves_of, knee_place
 from tidegate.simulate.results import Conservation, PointResult, Result, as_json, point_over
 from tidegate.simulate.run import RunResult
 from tidegate.simulate.table import as_table, between, duration, number, percent
@@ -182,13 +182,36 @@ def test_the_knee(loads: list[float], waits: list[float], place: int | None) -> 
     assert knee_place(loads, waits) == place
 
 
-def test_a_knee_needs_a_sweep_of_numbers(runs: list[RunResult]) -> None:
-    """Of words, or of two settings, there is none."""
+def test_curves(runs: list[RunResult]) -> None:
+    """The number with the most values is the load; other settings make a curve each, words make none."""
+    swept = [
+        point_over(point_of(routing=routing, rate=rate), runs)
+        for routing in ("random", "least_tokens")
+        for rate in ("10", "9", "11")
+    ]
     words = [point_over(point_of(routing=name), runs) for name in "abcd"]
-    two = [point_over(point_of(rate="1", cv=str(cv)), runs) for cv in range(4)]
+    curves = curves_of(swept)
 
-    assert knee_of(words) is None
-    assert knee_of(two) is None
+    assert [(curve.key, curve.label, curve.loads) for curve in curves] == [
+        ("rate", "routing=random", (9, 10, 11)),
+        ("rate", "routing=least_tokens", (9, 10, 11)),
+    ]
+    assert [curve.knee for curve in curves] == [None, None]
+    assert curves_of(words) == []
+    assert curves_of([]) == []
+    assert len(re.findall("<figure>", as_html(result_of(*swept), [None] * 6))) == 2 + 3
+
+
+def test_the_knee_of_a_curve(runs: list[RunResult]) -> None:
+    """It is the point itself, and the table names it."""
+    calm, busy = (point_over(point_of(), [run]) for run in (ran(), runs[0]))
+    points = [
+        msgspec.structs.replace(busy if rate == 5 else calm, set={"rate": str(rate)}) for rate in range(1, 6)
+    ]
+    (curve,) = curves_of(points)
+
+    assert curve.knee is points[3]
+    assert "knee: rate=4 (beyond it TTFT P95 grows faster than rate)" in shown(result_of(*points))
 
 
 # -- HTML -------------------------------------------------------------------------------------------

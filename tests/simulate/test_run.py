@@ -35,6 +35,7 @@ def test_everything_is_counted() -> None:
     assert total.ttft_s.p50.value < total.e2e_s.p50.value
     assert 0.5 < result.engines["llama"].utilisation_ratio.value <= 1
     assert result.engines["llama"].prefill_tokens.value == total.requests * 512
+    assert 1 < result.engines["llama"].decodes_per_step.value < 32
     assert set(result.figures.classes) == {"chat", "batch"}
 
 
@@ -57,13 +58,14 @@ def test_too_much_load_is_refused_and_comes_back() -> None:
 
 
 def test_warm_up() -> None:
-    """Of drawn arrivals a beginning is looked for, of a trace it is part of the trace, or it is told."""
+    """A beginning is looked for where all is steady, is part of a trace or of an incident, or is told."""
     found = ran(warm_up=AUTO, load={"for_s": 120.0})
     trace = {"rate_per_s": None, "trace": "azure-conv", "for_s": 60.0}
 
     assert found.steady
     assert 0 <= found.window.from_s < 60
     assert ran(warm_up=AUTO, load=trace).window.from_s == 0
+    assert ran(CRASH, warm_up=AUTO, load={"for_s": 120.0}).window.from_s == 0
     assert ran(warm_up=10.0).window.from_s == 10
     assert not ran(warm_up=AUTO, load={"for_s": 3.0}).steady
 

@@ -189,7 +189,7 @@ RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
         "d_s_per_prefill_token": SECONDS_OR_NONE,
         "e_s_per_prefill_token_squared": SECONDS_OR_NONE,
     },
-    Network: {"delay_s": SECONDS_OR_NONE, "scrape_delay_s": SECONDS_OR_NONE},
+    Network: {"delay_s": SECONDS_OR_NONE, "jitter_s": SECONDS_OR_NONE, "scrape_delay_s": SECONDS_OR_NONE},
     ClientSettings: {"max_retries": Range(0, 100), "patience_s": SECONDS, "hang_up_after_s": SECONDS},
     Crash: {"at_s": SECONDS_OR_NONE, "restart_after_s": SECONDS},
     Flap: {"at_s": SECONDS_OR_NONE, "down_s": SECONDS, "up_s": SECONDS, "times": Range(1, 100_000)},

@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from tidegate.core.curve import Curve, Linear
+from tidegate.core.errors import ConfigurationError
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Fault
 from tidegate.sim.network import Network
@@ -60,6 +63,8 @@ class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
     profile: str | None = None
     """Of those that tidegate knows; null: that of the pool, else of `--profile`."""
+    profile_file: Path | None = None
+    """JSON file with a profile, instead; relative to the configuration file."""
     curve: CurveConfig | None = None
     """Step times instead of the profile's."""
     engine: EngineConfig = EngineConfig()
@@ -112,12 +117,36 @@ class SimulationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What goes wrong, and when."""
 
 
+def called(name: str) -> Profile:
+    """A profile by its name, or by the path of a file that ends in .json."""
+    return read_profile(Path(name)) if name.endswith(".json") else named(name)
+
+
+@lru_cache
+def read_profile(path: Path) -> Profile:
+    """A profile of a JSON file: `curve` (its `type` is linear or table) and `replica`."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Profile)
+    except OSError as error:
+        raise ConfigurationError([f"profile {path}: {error.strerror}"]) from None
+    except (msgspec.MsgspecError, ConfigurationError) as error:
+        raise ConfigurationError([f"profile {path}: {error}"]) from None
+
+
+def _own(engine: SimulatedEngine) -> Profile | None:
+    """What the engine itself is said to be."""
+    if engine.profile_file is not None:
+        return read_profile(engine.profile_file)
+    return None if engine.profile is None else named(engine.profile)
+
+
 def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Profile:
     """The profile of a replica. What a later one of `engines` says stands instead of an earlier one's.
 
     Raises ConfigurationError for settings that do not go together.
     """
-    profile = named(next((each.profile for each in reversed(engines) if each.profile), default))
+    said = next((found for each in reversed(engines) if (found := _own(each)) is not None), None)
+    profile = called(default) if said is None else said
     curve: Curve = profile.curve
     replica = profile.replica
     disaggregation = profile.disaggregation

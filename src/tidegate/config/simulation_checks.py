@@ -48,6 +48,10 @@ def _engine(where: Where, *engines: SimulatedEngine) -> Iterator[Problem]:
         yield from unknown(
             (*where, "disaggregation", "prefill_profile"), parts.prefill_profile, TABLE, "profile"
         )
+    if engines[-1].profile is not None and engines[-1].profile_file is not None:
+        yield Problem((*where, "profile_file"), "stands beside profile; remove one of them")
+    if any(each.profile_file is not None for each in engines):
+        return  # read when it is simulated: where the gateway serves it need not be
     try:
         profile_of(*engines)
     except ConfigurationError as error:

@@ -175,8 +175,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     prefill: Grid | None = None
     """Attention of one chunk; rows: its new tokens, columns: tokens in the cache before."""
     mixed: Stack | None = None
-    """Attention of decoding sequences in a step that computes prompts too, by the tokens of these; else `decode`.
-    The kernels for prompts serve decoding sequences worse: twice as long is common."""
+    """Attention of decoding sequences beside prompts, by the tokens of these; `decode` where there is none.
+    The kernels that serve both serve decoding sequences worse: twice as long is common."""
 
     def step_s(
         self, decodes: int, context_tokens: float, chunks: Sequence[Chunk] = (), draft_tokens: int = 0

@@ -21,8 +21,6 @@ class Agenda:
     """Acts to come. `now` is the instant of the last one, in seconds from the start of the run."""
 
     now: float = 0.0
-    events: int = 0
-    """Acts so far."""
     _heap: list[tuple[float, int, Callable[[float, Any], None], object]] = field(default_factory=list)
     _seq: int = 0
     _stopped: bool = False
@@ -37,9 +35,14 @@ class Agenda:
         """Let everything happen, until nothing is left or an act calls `stop`."""
         heap = self._heap
         while heap and not self._stopped:
-            self.now, _, act, item = heappop(heap)
-            self.events += 1
-            act(self.now, item)
+            when, _, act, item = heappop(heap)
+            self.now = when
+            act(when, item)
+
+    @property
+    def events(self) -> int:
+        """Acts so far."""
+        return self._seq - len(self._heap)
 
     def stop(self) -> None:
         """Nothing happens any more."""

@@ -85,10 +85,8 @@ class Decoding:
                 heappop(dues)
                 continue
             taken.append(sequence)
-            rest, steps = (
-                sequence.output_tokens - sequence.base,
-                sequence.decode_steps,
-            )  # as `tokens_after` has it
+            # As `tokens_after` and `steps_until` have it; this is where a simulation spends most.
+            rest, steps = sequence.output_tokens - sequence.base, sequence.decode_steps
             sequence.produced = produced = sequence.base + rest * (sequence.offset + step) // steps
             if produced == sequence.output_tokens:
                 heappop(dues)

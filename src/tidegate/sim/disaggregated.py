@@ -94,7 +94,7 @@ class Disaggregated:
         """Queue it. None, or why it can never be served."""
         if (why := self._decode[0].refusal(sequence)) is not None:
             return why
-        self._let_pass(now)
+        self.let_pass(now)
         replica = min(self._prefill, key=self._to_prefill.__getitem__)
         part = _part(sequence, output_tokens=min(1, sequence.output_tokens))
         if (why := replica.submit(now, part)) is not None:
@@ -108,7 +108,7 @@ class Disaggregated:
 
     def cancel(self, now: float, sequence: Sequence) -> int:
         """Forget it, wherever it is. Its output tokens by now."""
-        self._let_pass(now)
+        self.let_pass(now)
         work = self._works.get(sequence)
         if work is None:
             return sequence.produced
@@ -120,13 +120,13 @@ class Disaggregated:
 
     def slow(self, now: float, factor: float) -> None:
         """Steps that start from now on take `factor` times as long as the profiles say."""
-        self._let_pass(now)
+        self.let_pass(now)
         for replica in (*self._prefill, *self._decode):
             replica.slow(now, factor)
 
     def clear(self, now: float) -> list[Sequence]:
         """All is lost, on the link too. Whom that hits, in the order in which they came."""
-        self._let_pass(now)
+        self.let_pass(now)
         lost = list(self._works)
         for sequence in lost:
             self.cancel(now, sequence)
@@ -145,13 +145,13 @@ class Disaggregated:
 
     def advance(self, now: float) -> list[Happening]:
         """What has happened up to and including `now`, in the order of time, then of arrival."""
-        self._let_pass(now)
+        self.let_pass(now)
         told, self._told = self._told, []
         return told
 
     def tokens_at(self, sequence: Sequence, now: float) -> int:
         """Its output tokens of whole steps that ended by `now`."""
-        self._let_pass(now)
+        self.let_pass(now)
         work = self._works.get(sequence)
         if work is None or work.replica is None:
             return sequence.produced
@@ -159,7 +159,7 @@ class Disaggregated:
 
     def boundary_after(self, now: float) -> float:
         """When the next step of any ends, or the next transfer; inf: idle."""
-        self._let_pass(now)
+        self.let_pass(now)
         ends = [replica.boundary_after(now) for replica in (*self._prefill, *self._decode)]
         return min(*ends, self._transfers[0][0] if self._transfers else inf)
 
@@ -212,7 +212,8 @@ class Disaggregated:
             at = min(at, replica.next_at())
         return at
 
-    def _let_pass(self, now: float) -> None:
+    def let_pass(self, now: float) -> None:
+        """Time has come to `now`, for who reads the gauges; news is kept for `advance`."""
         self._now = now
         while (at := self._next_at()) <= now:
             news = []
@@ -224,6 +225,8 @@ class Disaggregated:
                 self._on_news(happening, self._parts[happening.sequence])
             while self._transfers and self._transfers[0][0] <= at:
                 self._deliver(*heappop(self._transfers))
+        for replica in (*self._prefill, *self._decode):
+            replica.let_pass(now)
 
     def _on_news(self, happening: Happening, work: Work) -> None:
         whole, at = work.whole, happening.at

@@ -96,7 +96,7 @@ class Driver:
         self.on_end: Callable[[float, Flight, Refusal | None], None]
         """Told of each request's end: None for an answer."""
         self.fleet = Fleet(
-            agenda, network, nodes, self._on_happening, self._on_status, self._on_broken, self.tell
+            agenda, network, nodes, self._on_happenings, self._on_status, self._on_broken, self.tell
         )
         self._agenda = agenda
         self._sequences = count(1)
@@ -113,20 +113,20 @@ class Driver:
             self._obey(now, commands)
         if policy.ended:
             self._take_records()
-        self._arm()
+        wake_at = policy.next_wakeup()
+        if wake_at < self._wake_at:
+            self._arm(wake_at)
 
     def _wake(self, now: float, _: None) -> None:
         if now == self._wake_at:  # else it was armed for an earlier instant since
             self._wake_at = inf
             self._obey(now, self.policy.on_wakeup(now))
             self._take_records()
-            self._arm()
+            self._arm(self.policy.next_wakeup())
 
-    def _arm(self) -> None:
-        wake_at = self.policy.next_wakeup()
-        if wake_at < self._wake_at:
-            self._wake_at = wake_at
-            self._agenda.at(wake_at, self._wake, None)
+    def _arm(self, wake_at: float) -> None:
+        self._wake_at = wake_at
+        self._agenda.at(wake_at, self._wake, None)
 
     def _take_records(self) -> None:
         for record in self.policy.take_ended():
@@ -222,10 +222,12 @@ class Driver:
 
     # -- what engines say ---------------------------------------------------------------------------
 
-    def _on_happening(self, now: float, news: tuple[Attempt, Happening]) -> None:
-        attempt, happening = news
-        if not attempt.open:
-            return
+    def _on_happenings(self, now: float, news: list[tuple[Attempt, Happening]]) -> None:
+        for attempt, happening in news:
+            if attempt.open:
+                self._on_happening(now, attempt, happening)
+
+    def _on_happening(self, now: float, attempt: Attempt, happening: Happening) -> None:
         request_id, number = attempt.request_id, attempt.number
         if happening.kind == FINISHED:
             self._close(now, attempt)

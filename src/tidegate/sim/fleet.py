@@ -31,6 +31,8 @@ class Attempt:
     """The gateway still listens."""
     committed: bool = False
     """A part of its answer has reached the client."""
+    closed: bool = False
+    """The node knows that the gateway does not listen any more."""
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +43,8 @@ class Node:
     engine: Engine
     rng: Random
     """Its own dice: which requests a partial failure strikes."""
+    way: Random
+    """Other dice: how long requests take to it."""
     up: bool = False
     errors: list[tuple[float, int]] = field(default_factory=list)
     """Shares of the requests that fail at present, and with which status."""
@@ -64,7 +68,7 @@ class Fleet:
     agenda: Agenda
     network: Network
     nodes: dict[str, Node]
-    on_happening: Callable[[float, tuple[Attempt, Happening]], None]
+    on_happenings: Callable[[float, list[tuple[Attempt, Happening]]], None]
     """A part of an answer, or all of it."""
     on_status: Callable[[float, tuple[Attempt, int]], None]
     """Another answer than the one asked for: its status."""
@@ -76,8 +80,12 @@ class Fleet:
 
     def send(self, now: float, attempt: Attempt) -> None:
         """A request leaves for its node."""
-        attempt.node.open_attempts += 1
-        self.agenda.at(now + self.network.delay_s, self._receive, attempt)
+        node, network = attempt.node, self.network
+        node.open_attempts += 1
+        at = now + network.delay_s
+        if network.jitter_s:
+            at += node.way.expovariate(1 / network.jitter_s)
+        self.agenda.at(at, self._receive, attempt)
 
     def stop(self, now: float, attempt: Attempt) -> int:
         """The connection is closed at this end; output tokens that the engine has said by now."""
@@ -93,6 +101,8 @@ class Fleet:
 
     def _receive(self, now: float, attempt: Attempt) -> None:
         node, back_at = attempt.node, now + self.network.delay_s
+        if attempt.closed:
+            return  # the gateway hung up before all of the request was here
         if not node.up:
             self.agenda.at(back_at, self.on_broken, (attempt, FailureKind.CONNECT))
         elif node.errors and (status := self._struck(node)):
@@ -110,6 +120,7 @@ class Fleet:
 
     def _cancel(self, now: float, attempt: Attempt) -> None:
         node = attempt.node
+        attempt.closed = True
         if node.attempts.pop(attempt.sequence.id, None) is not None:
             node.engine.cancel(now, attempt.sequence)
             self.arm(node)
@@ -125,13 +136,16 @@ class Fleet:
         if now != node.armed_at:
             return
         node.armed_at = inf
-        delay_s, at, attempts = self.network.delay_s, self.agenda.at, node.attempts
+        attempts, told_at, news = node.attempts, -inf, list[tuple[Attempt, Happening]]()
         for happening in node.engine.advance(now):
-            sequence_id = happening.sequence.id
             if happening.kind == FINISHED:
-                at(happening.at + delay_s, self.on_happening, (attempts.pop(sequence_id), happening))
-            elif (attempt := attempts[sequence_id]).streams:
-                at(happening.at + delay_s, self.on_happening, (attempt, happening))
+                attempt = attempts.pop(happening.sequence.id)
+            elif not (attempt := attempts[happening.sequence.id]).streams:
+                continue
+            if happening.at != told_at:  # what a step brings arrives together
+                told_at, news = happening.at, []
+                self.agenda.at(told_at + self.network.delay_s, self.on_happenings, news)
+            news.append((attempt, happening))
         self.arm(node)
 
     def lose(self, now: float, node: Node) -> None:
@@ -171,6 +185,7 @@ class Fleet:
         back_at = now + self.network.delay_s
         if node.up:
             engine = node.engine
+            engine.let_pass(now)
             seen = ReplicaSeen(
                 replica=node.name,
                 running=engine.running,

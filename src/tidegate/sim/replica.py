@@ -79,7 +79,7 @@ class Replica:
         """Queue it. None, or why it can never be served."""
         if (why := self.refusal(sequence)) is not None:
             return why
-        self._let_pass(now)
+        self.let_pass(now)
         sequence.arrived_at = now
         if (speculation := self.settings.speculation) is not None and self._rng is not None:
             left = sequence.output_tokens - sequence.produced - 1  # a prompt yields one
@@ -101,7 +101,7 @@ class Replica:
 
     def cancel(self, now: float, sequence: Sequence) -> int:
         """Forget it and free its blocks; the step under way takes its time. Its output tokens by now."""
-        self._let_pass(now)
+        self.let_pass(now)
         if sequence.rank >= 0:
             self._break(now)
         sequence.produced = self._produced(sequence)
@@ -111,19 +111,20 @@ class Replica:
 
     def slow(self, now: float, factor: float) -> None:
         """Steps that start from now on take `factor` times as long as the profile says."""
-        self._let_pass(now)
+        self.let_pass(now)
         self._pace = factor / self.settings.speed
         self._cut(now)
 
     def clear(self, now: float) -> list[Sequence]:
         """All is lost, the cache too, and what was not yet told. Whom that hits, the batch first."""
-        self._let_pass(now)
+        self.let_pass(now)
         self._break(now)
         lost = [*self._scheduler.running, *self._scheduler.waiting]
         for sequence in lost:
             sequence.produced = self._produced(sequence)
         for sequence in lost:
             sequence.rank = sequence.due = -1
+            sequence.computed = sequence.blocks = sequence.kept = 0
             sequence.extents.clear()
         self._scheduler = Scheduler(self.settings, self.counters)
         self._segment = None
@@ -142,18 +143,18 @@ class Replica:
 
     def advance(self, now: float) -> list[Happening]:
         """What has happened up to and including `now`, in the order of time, then of admission."""
-        self._let_pass(now)
+        self.let_pass(now)
         told, self._told = self._told, []
         return told
 
     def tokens_at(self, sequence: Sequence, now: float) -> int:
         """Its output tokens of whole steps that ended by `now`."""
-        self._let_pass(now)
+        self.let_pass(now)
         return self._produced(sequence)
 
     def decoding_at(self, now: float) -> list[tuple[Sequence, int]]:
         """All that decode, in the order of admission, and what `tokens_at` says of each."""
-        self._let_pass(now)
+        self.let_pass(now)
         whole, produced = self._whole(), self._scheduler.decoding.produced_of
         idle = self._segment.idle if self._segment is not None else []
         return [
@@ -164,14 +165,14 @@ class Replica:
 
     def boundary_before(self, now: float) -> float:
         """When the step under way began; if none is: when the last one ended."""
-        self._let_pass(now)
+        self.let_pass(now)
         if (segment := self._segment) is not None:
             return segment.boundary(segment.whole(now)) if segment.run else segment.start
         return self._at
 
     def boundary_after(self, now: float) -> float:
         """When the step under way ends; if none is and there is work: just after `now`. inf: idle."""
-        self._let_pass(now)
+        self.let_pass(now)
         if (segment := self._segment) is not None:
             return segment.boundary(segment.whole(now) + 1 if segment.run else 1)
         return nextafter(self._at, inf) if self._scheduler.busy else inf
@@ -213,7 +214,8 @@ class Replica:
 
     # -- time ---------------------------------------------------------------------------------------------
 
-    def _let_pass(self, now: float) -> None:
+    def let_pass(self, now: float) -> None:
+        """Time has come to `now`, for who reads the gauges; news is kept for `advance`."""
         if now < self._now:
             raise CallerError(f"time went back from {self._now} to {now}")
         self._now = now

@@ -115,4 +115,4 @@ def _node(replica: ReplicaScenario, seed: int, on_batch: OnBatch | None) -> Node
         dice(seed, f"speculation of {name}"),
         on_batch=None if on_batch is None else partial(on_batch, name),
     )
-    return Node(name, engine, dice(seed, f"faults of {name}"))
+    return Node(name, engine, dice(seed, f"faults of {name}"), dice(seed, f"way to {name}"))

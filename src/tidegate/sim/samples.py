@@ -72,6 +72,8 @@ class Sampler:
             self._refusals[record.reason] = self._refusals.get(record.reason, 0) + 1
 
     def _take(self, now: float, _: None) -> None:
+        for node in self.driver.fleet.nodes.values():
+            node.engine.let_pass(now)
         self.on_sample(
             Sample(
                 at_s=now,

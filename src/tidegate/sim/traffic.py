@@ -6,12 +6,13 @@ Arrivals are drawn one ahead, so that a million of them take no memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import count
 from random import Random
 
+from tidegate.core.errors import CallerError, ConfigurationError
 from tidegate.core.request import Request
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.clients import Refusal, comes_back_after_s
@@ -64,7 +65,14 @@ class Traffic:
             self._more = False
         else:
             self._open += 1
-            self.agenda.at(planned.at_s, self._start, planned)
+            self._plan(self._start, planned)
+
+    def _plan(self, act: Callable[[float, PlannedRequest], None], planned: PlannedRequest) -> None:
+        if planned.at_s < self.agenda.now:
+            raise CallerError(
+                f"the workload asks at {planned.at_s:g} s, and it is {self.agenda.now:g} s already"
+            )
+        self.agenda.at(planned.at_s, act, planned)
 
     def _start(self, now: float, planned: PlannedRequest) -> None:
         self._plan_next()
@@ -79,7 +87,13 @@ class Traffic:
 
     def _ask(self, now: float, planned: PlannedRequest, retries: int) -> None:
         request = self._request(planned)
-        flight = Flight(planned, retries, self._ranks[request.priority])
+        rank = self._ranks.get(request.priority)
+        if rank is None:
+            known = ", ".join(self._ranks)
+            raise ConfigurationError(
+                [f"a request asks for the class {request.priority!r}; there are: {known}"]
+            )
+        flight = Flight(planned, retries, rank)
         if self._timed:
             self._set_timers(now, request.request_id)
         self.driver.arrive(now, flight, request)
@@ -141,7 +155,7 @@ class Traffic:
             self._open -= 1
             self._stop_if_done()
         else:
-            self.agenda.at(follow.at_s, self._follow, follow)
+            self._plan(self._follow, follow)
 
     def _stop_if_done(self) -> None:
         if not (self._open or self._more):

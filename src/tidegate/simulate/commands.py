@@ -12,10 +12,11 @@ import typer
 
 from tidegate.config.traces import SHIPPED
 from tidegate.core.errors import ConfigurationError
+from tidegate.sim.profiles import TABLE
 
 LOAD, FLEET, RUNS, BUDGETS, OUTPUT = "Load", "Fleet", "Runs", "Budgets", "Output"
-MISSED, WRONG, INTERRUPTED = 1, 2, 130
-"""Exit statuses: a bar was missed; nothing could be simulated; Ctrl-C."""
+WRONG = 2
+"""Exit status for a file or an option that cannot be; `session` has the others."""
 
 
 def simulate(
@@ -73,7 +74,10 @@ def simulate(
     ] = None,
     profile: Annotated[
         str | None,
-        typer.Option(help="What engines are where the file does not say.", rich_help_panel=FLEET),
+        typer.Option(
+            help=f"What engines are where the file does not say: {', '.join(TABLE)}, or a JSON file.",
+            rich_help_panel=FLEET,
+        ),
     ] = None,
     set_: Annotated[
         list[str] | None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tidegate.sim.run import Outcome
-from tidegate.sim.scenario import Scenario
+from tidegate.sim.scenario import ReplicaScenario, Scenario
 from tidegate.sim.statistics import Estimate, estimate_over
 
 
@@ -14,7 +16,9 @@ class PoolFigures(msgspec.Struct, frozen=True, kw_only=True):
 
     replicas: int
     utilisation_ratio: Estimate
-    """Share of the time in which steps were computed, mean of the replicas; 0..1."""
+    """Share of the time in which steps were computed, mean of the replicas since they joined; 0..1."""
+    decodes_per_step: Estimate
+    """Sequences that decode in a step, mean of all steps: how full batches are."""
     prefix_hit_ratio: Estimate
     """Prompt tokens found in prefix caches, of those looked for; nan if none were."""
     preemptions: Estimate
@@ -25,25 +29,34 @@ class PoolFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 def engines_of(scenario: Scenario, outcome: Outcome) -> dict[str, PoolFigures]:
     """Of one run, by pool."""
-    return {
-        pool: _pool_figures(outcome, [each.name for each in replicas], outcome.simulated_s)
-        for pool, replicas in scenario.pools.items()
-    }
+    return {pool: _pool_figures(outcome, replicas) for pool, replicas in scenario.pools.items()}
 
 
-def _pool_figures(outcome: Outcome, names: list[str], span_s: float) -> PoolFigures:
-    counters = [outcome.replicas[name].counters for name in names]
+def _pool_figures(outcome: Outcome, replicas: Sequence[ReplicaScenario]) -> PoolFigures:
+    counters = [outcome.replicas[each.name].counters for each in replicas]
     queried = sum(each.prefix_queried_tokens for each in counters)
     hit = sum(each.prefix_hit_tokens for each in counters)
-    whole = span_s * len(counters)
+    steps, decoded = sum(each.steps for each in counters), sum(each.decode_tokens for each in counters)
+    there_s = sum(max(0.0, outcome.simulated_s - each.joins_at_s) * _engines_in(each) for each in replicas)
     return PoolFigures(
         replicas=len(counters),
-        utilisation_ratio=Estimate(sum(each.busy_s for each in counters) / whole) if whole else Estimate(),
-        prefix_hit_ratio=Estimate(hit / queried) if queried else Estimate(),
+        utilisation_ratio=_ratio(sum(each.busy_s for each in counters), there_s),
+        decodes_per_step=_ratio(decoded, steps),
+        prefix_hit_ratio=_ratio(hit, queried),
         preemptions=Estimate(float(sum(each.preemptions for each in counters))),
         prefill_tokens=Estimate(float(sum(each.prefill_tokens for each in counters))),
-        decode_tokens=Estimate(float(sum(each.decode_tokens for each in counters))),
+        decode_tokens=Estimate(float(decoded)),
     )
+
+
+def _engines_in(replica: ReplicaScenario) -> int:
+    """A disaggregated replica is several, and counts what all of them do."""
+    parts = replica.profile.disaggregation
+    return 1 if parts is None else parts.prefill_replicas + parts.decode_replicas
+
+
+def _ratio(amount: float, whole: float) -> Estimate:
+    return Estimate(amount / whole) if whole else Estimate()
 
 
 def engines_over(runs: list[dict[str, PoolFigures]]) -> dict[str, PoolFigures]:
@@ -59,6 +72,7 @@ def _over(runs: list[PoolFigures]) -> PoolFigures:
     return PoolFigures(
         replicas=runs[0].replicas,
         utilisation_ratio=estimate("utilisation_ratio"),
+        decodes_per_step=estimate("decodes_per_step"),
         prefix_hit_ratio=estimate("prefix_hit_ratio"),
         preemptions=estimate("preemptions"),
         prefill_tokens=estimate("prefill_tokens"),

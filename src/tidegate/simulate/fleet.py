@@ -47,11 +47,8 @@ def scenario_of(config: Config, profile: str | None = None) -> Scenario:
 
 def assumed_of(config: Config) -> list[str]:
     """Pools of which the file does not say what their engines are."""
-    return [
-        name
-        for name in config.pools
-        if (said := config.simulation.pools.get(name, NO_POOL)).profile is None and said.curve is None
-    ]
+    said = config.simulation.pools
+    return [name for name in config.pools if name not in said or not _says_speed(said[name])]
 
 
 def askers_of(config: Config) -> tuple[Asker, ...]:
@@ -73,6 +70,10 @@ def terms_of(config: Config, override: Budgets) -> Terms:
         },
         weights={name: tenant.weight for name, tenant in config.tenants.items()},
     )
+
+
+def _says_speed(pool: SimulatedPool) -> bool:
+    return pool.profile is not None or pool.profile_file is not None or pool.curve is not None
 
 
 def _tenants(config: Config) -> list[str]:

@@ -1,4 +1,4 @@
-"""At which load does a curve of latency turn up?"""
+"""At which load does latency turn up? The curves of a sweep, and their knees."""
 
 from __future__ import annotations
 
@@ -8,51 +8,58 @@ from math import isnan
 import msgspec
 
 from tidegate.simulate.results import PointResult
+from tidegate.simulate.sweeps import label_of
 
 FEWEST_POINTS = 4
 
 
-class Knee(msgspec.Struct, frozen=True):
-    """The last load before latency grows faster than it."""
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """Points that differ in one number only, ascending by it."""
 
     key: str
-    value: str
+    """What is swept."""
+    label: str
+    """What else is set; empty where that is nothing."""
+    loads: tuple[float, ...]
+    points: tuple[PointResult, ...]
+    """With figures, each."""
+
+    @property
+    def knee(self) -> PointResult | None:
+        """The last point before TTFT P95 grows faster than the load; None if there is none."""
+        waits = [each.figures.total.ttft_s.p95.value for each in self.points if each.figures is not None]
+        place = knee_place(self.loads, waits)
+        return None if place is None else self.points[place]
 
 
-def knee_of(points: Sequence[PointResult]) -> Knee | None:
-    """The knee of TTFT P95 over a sweep of one number; None if there is no such sweep, or no knee.
+def curves_of(points: Sequence[PointResult]) -> list[Curve]:
+    """One for each combination of the other settings; none if no number is swept.
+
+    Of several swept numbers the one with the most values is the load, of as many the first.
+    """
+    told = [
+        each for each in points if each.figures is not None and not isnan(each.figures.total.ttft_s.p95.value)
+    ]
+    values = {key: {point.set[key] for point in told} for point in told[:1] for key in point.set}
+    numbers = {
+        key: len(found) for key, found in values.items() if len(found) > 1 and all(map(_is_number, found))
+    }
+    if not numbers:
+        return []
+    key = max(numbers, key=numbers.__getitem__)
+    groups: dict[str, list[PointResult]] = {}
+    for point in told:
+        others = label_of({name: value for name, value in point.set.items() if name != key})
+        groups.setdefault(others, []).append(point)
+    return [_curve(key, label, own) for label, own in groups.items()]
+
+
+def knee_place(loads: Sequence[float], waits: Sequence[float]) -> int | None:
+    """Index of the knee of a curve with ascending loads; None if it has too few points, or does not rise.
 
     Source: Kneedle (Satopää, Albrecht, Irwin and Raghavan 2011), for a convex rise: where the curve, scaled
     to the unit square, is furthest below its diagonal.
     """
-    found = curve_of(points)
-    if found is None:
-        return None
-    key, texts, loads, waits = found
-    place = knee_place(loads, waits)
-    return None if place is None else Knee(key, texts[place])
-
-
-def curve_of(points: Sequence[PointResult]) -> tuple[str, list[str], list[float], list[float]] | None:
-    """Key, values as written, values, and TTFT P95, if the points are a sweep of one number."""
-    keys = {key for point in points for key in point.set}
-    if len(keys) != 1:
-        return None
-    (key,) = keys
-    told = []
-    for point in points:
-        if point.figures is None or isnan(wait := point.figures.total.ttft_s.p95.value):
-            continue
-        try:
-            told.append((float(point.set[key]), point.set[key], wait))
-        except ValueError:
-            return None
-    told.sort()
-    return key, [text for _, text, _ in told], [load for load, _, _ in told], [wait for _, _, wait in told]
-
-
-def knee_place(loads: Sequence[float], waits: Sequence[float]) -> int | None:
-    """Index of the knee of a curve with ascending loads; None if it has too few points, or does not rise."""
     if len(loads) < FEWEST_POINTS or waits[-1] <= waits[0]:
         return None
     span, rise = loads[-1] - loads[0], waits[-1] - waits[0]
@@ -61,3 +68,16 @@ def knee_place(loads: Sequence[float], waits: Sequence[float]) -> int | None:
     ]
     place = max(range(len(below)), key=below.__getitem__)
     return place if below[place] > 0.1 else None  # a line, but for noise, has none
+
+
+def _curve(key: str, label: str, points: list[PointResult]) -> Curve:
+    points = sorted(points, key=lambda point: float(point.set[key]))
+    loads = tuple(float(point.set[key]) for point in points)
+    return Curve(key=key, label=label, loads=loads, points=tuple(points))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return not isnan(float(text))
+    except ValueError:
+        return False

@@ -26,7 +26,7 @@ BOUNDARIES = {
 """Where each latency begins and ends. The way between a client and the gateway is in none of them."""
 
 
-CHANGING = "the load changes over the trace: intervals, which take it for steady, are rough"
+CHANGING = "load or fleet change over the run: intervals, which take them for steady, are rough"
 SHORT = (
     "even the longest batches hang together, so that the intervals are too narrow: run longer, or --repeat"
 )
@@ -158,7 +158,7 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
         names = ", ".join(sorted(thin))
         yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: run longer to be sure of them"
     if any(spread.correlated for _, spread in spreads):
-        yield CHANGING if runs[0].replayed else SHORT
+        yield CHANGING if runs[0].changing else SHORT
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"
     conserved = _conserved(runs)

@@ -18,7 +18,7 @@ from tidegate.sim.run import Outcome, simulate
 from tidegate.sim.samples import Sample
 from tidegate.sim.scenario import Scenario
 from tidegate.sim.statistics import warm_up
-from tidegate.simulate.columns import Columns, Floats, e2e_s, ok, tpot_s, ttft_s
+from tidegate.simulate.columns import Columns, Floats, Mask, Rows, e2e_s, ok, tpot_s, ttft_s
 from tidegate.simulate.engines import PoolFigures, engines_of
 from tidegate.simulate.figures import Figures, Terms, Window, measure
 from tidegate.simulate.load import Load, span_of, workload_of
@@ -38,19 +38,25 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms
     seed: int
     warm_up: str | float = AUTO
-    """Seconds that are not measured, or AUTO: found for drawn arrivals, 0 for a trace."""
+    """Seconds that are not measured, or AUTO: found where load and fleet are steady, else 0."""
     timeline: bool = False
     keep_records: bool = False
     perfetto: Path | None = None
 
 
+class Distributions(msgspec.Struct, frozen=True, kw_only=True):
+    """Latencies at `SHOWN_RATIOS`, of answered requests within the window; empty where there are none."""
+
+    ttft_s: tuple[float, ...]
+    tpot_s: tuple[float, ...]
+    e2e_s: tuple[float, ...]
+
+
 class Plots(msgspec.Struct, frozen=True, kw_only=True):
     """What is only shown, never counted."""
 
-    ttft_s: tuple[float, ...]
-    """At `SHOWN_RATIOS`, of answered requests within the window; as the next two."""
-    tpot_s: tuple[float, ...]
-    e2e_s: tuple[float, ...]
+    total: Distributions
+    classes: dict[str, Distributions]
     timeline: Timeline | None = None
 
 
@@ -66,8 +72,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     steady: bool
     """False: no steady state was found; all of the run was measured."""
     window: Window
-    replayed: bool
-    """Its arrivals are those of a trace."""
+    changing: bool
+    """Load or fleet change by plan: see `changes`."""
     simulated_s: float
     events: int
     cpu_s: float
@@ -97,7 +103,7 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
         retries=outcome.retries if outcome else 0,
         steady=steady,
         window=window,
-        replayed=settings.load.trace is not None,
+        changing=changes(settings),
         simulated_s=outcome.simulated_s if outcome else last_s,
         events=outcome.events if outcome else 0,
         cpu_s=process_time() - began,
@@ -140,11 +146,21 @@ def _simulated(
             trace.close()
 
 
+def changes(settings: RunSettings) -> bool:
+    """Whether load or fleet change by plan: a trace, a traffic file, faults, replicas that come later.
+
+    Then there is no steady state to wait for: the beginning is as much a part of the run as its end.
+    """
+    load, scenario = settings.load, settings.scenario
+    later = any(each.joins_at_s for replicas in scenario.pools.values() for each in replicas)
+    return load.trace is not None or load.traffic is not None or bool(scenario.faults) or later
+
+
 def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool]:
     """Where the window begins, and whether a steady state was found where one was looked for."""
     if isinstance(settings.warm_up, float):
         return settings.warm_up, True
-    if settings.load.trace is not None:  # its beginning is as much a part of it as its end
+    if changes(settings):
         return 0.0, True
     rows = columns.rows()
     answered = ok(rows)
@@ -155,11 +171,21 @@ def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool
 def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
     rows = columns.rows()
     measured = ok(rows) & (rows["arrived_at"] >= window.from_s)
+    return Plots(
+        total=_distributions(rows, measured),
+        classes={
+            name: _distributions(rows, measured & (rows["priority"] == number))
+            for number, name in enumerate(columns.names("priority"))
+        },
+        timeline=timeline,
+    )
 
-    def shown(values: Floats) -> tuple[float, ...]:
-        values = values[measured & ~np.isnan(values)]
+
+def _distributions(rows: Rows, shown: Mask) -> Distributions:
+    def at_ratios(values: Floats) -> tuple[float, ...]:
+        values = values[shown & ~np.isnan(values)]
         return tuple(np.quantile(values, SHOWN_RATIOS).tolist()) if len(values) else ()
 
-    return Plots(
-        ttft_s=shown(ttft_s(rows)), tpot_s=shown(tpot_s(rows)), e2e_s=shown(e2e_s(rows)), timeline=timeline
+    return Distributions(
+        ttft_s=at_ratios(ttft_s(rows)), tpot_s=at_ratios(tpot_s(rows)), e2e_s=at_ratios(e2e_s(rows))
     )

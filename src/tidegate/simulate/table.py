@@ -18,7 +18,7 @@ from tidegate.core.units import format_duration
 from tidegate.sim.statistics import Estimate, Method, Spread
 from tidegate.simulate.engines import PoolFigures
 from tidegate.simulate.figures import Group
-from tidegate.simulate.knee import knee_of
+from tidegate.simulate.knee import curves_of
 from tidegate.simulate.results import PointResult, Result, latencies
 from tidegate.simulate.sweeps import label_of
 
@@ -180,13 +180,14 @@ def _engines(engines: Mapping[str, PoolFigures]) -> Table:
         title="By pool", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
     )
     table.add_column("pool")
-    for name in ("replicas", "busy", "prefix hits", "preemptions"):
+    for name in ("replicas", "busy", "batch", "prefix hits", "preemptions"):
         table.add_column(name, justify="right")
     for name, own in engines.items():
         table.add_row(
             _shown(name),
             f"{own.replicas}",
             percent(own.utilisation_ratio.value),
+            number(own.decodes_per_step.value),
             percent(own.prefix_hit_ratio.value),
             number(own.preemptions.value),
         )
@@ -212,9 +213,10 @@ def _many(result: Result) -> Iterator[RenderableType]:
     for point in result.points:
         table.add_row(*(_shown(point.set.get(key, "")) for key in keys), *_row(point, hits))
     yield table
-    knee = knee_of(result.points)
-    if knee is not None:
-        yield Text(f"knee: {knee.key}={knee.value} (beyond it TTFT P95 grows faster than the load)")
+    for curve in curves_of(result.points):
+        knee = curve.knee
+        if knee is not None:
+            yield Text(f"knee: {label_of(knee.set)} (beyond it TTFT P95 grows faster than {curve.key})")
     labels: dict[str, list[str]] = {}
     for point in result.points:
         for warning in point.warnings:

@@ -43,6 +43,15 @@ def test_a_table_passes_through_what_was_published(values: list[int], mean: floa
         assert found.quantiles.mean == pytest.approx(mean)
 
 
+def test_the_tail_makes_the_mean() -> None:
+    """Ten tokens but for the last hundredth, up to 1,010: a straight line would have a mean of 15."""
+    line = f"1,0,output_tokens,11.5,{'10,' * 7}1010,7"
+
+    (found,) = read_lengths([LENGTHS, line])
+
+    assert found.quantiles.mean == pytest.approx(11.5)
+
+
 @pytest.mark.parametrize(
     "lines, said",
     [

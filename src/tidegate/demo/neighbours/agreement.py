@@ -1,7 +1,7 @@
 """Does a simulation say what a live run showed?
 
 Judged by the others' TTFT at the gateway: mean, P50 and P95 of each run. Live and simulated gateways get the
-same requests at the same instants, and the wire of the simulation is as long as the live one was.
+same requests at the same instants, and the wire of the simulation takes as long as the live one did.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from tidegate.demo.neighbours.figures import RunFigures
 from tidegate.demo.neighbours.scenario import Contest
 from tidegate.demo.neighbours.seen import Played
 from tidegate.demo.neighbours.simulating import simulated_again
-from tidegate.demo.neighbours.wire import delays_s
+from tidegate.demo.neighbours.wire import network_of
 from tidegate.policy.settings import MINUTE_S
 
 TOLERANCE = 0.15
 JUDGED = ("mean", "p50", "p95")
-WIRES = 10
-"""Delays that stand for all that were measured."""
+TIMES = 10
+"""How often each run is simulated, with other dice."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,8 +71,8 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 def simulate_played(played: Played, contest: Contest) -> Agreement:
     """Simulate what was played, and compare."""
-    delays = delays_s(played.round_trips_s, WIRES)
-    again = [simulated_again(seen, contest, delays) for seen in played.seen]
+    network = network_of(played.round_trips_s)
+    again = [simulated_again(seen, contest, network, TIMES) for seen in played.seen]
     live = played.comparison
     at_gateway = [Distribution.of(ttft_s * contest.speed for ttft_s in seen.ttfts_s) for seen in played.seen]
     return agreement_of(live, at_gateway, again, Distribution.of(played.round_trips_s))

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.core.units import format_duration
-from tidegate.demo.neighbours.agreement import JUDGED, Agreement
+from tidegate.demo.neighbours.agreement import JUDGED, TIMES, Agreement
 from tidegate.demo.neighbours.view import ratio_text, verdict
 
 DIGITS = 3
@@ -21,8 +21,8 @@ def agreement(found: Agreement) -> RenderableType:
     median, mean = (_time(each) for each in (found.round_trip_s.p50, found.round_trip_s.mean))
     how = (
         "TTFT of the others: as clients saw it, from the planned instant; as the live gateway did, from "
-        "arrival; and as a simulated one does that gets the same requests at the same instants. Its wire is "
-        f"as long as the live one was: {median} there and back at P50, {mean} on average."
+        f"arrival; and as a simulated one does, in {TIMES} runs with the same requests at the same instants. "
+        f"Its wire takes as long as the live one did: {median} there and back at P50, {mean} on average."
     )
     return Group(verdict(found.live), _sides(found), Text(), Text(how), Text(), _agreed(found))
 

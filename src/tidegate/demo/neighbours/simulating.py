@@ -21,6 +21,7 @@ from tidegate.demo.neighbours.scenario import CONFIG, DRAIN_S, RULES, Contest, R
 from tidegate.demo.neighbours.seen import Seen
 from tidegate.demo.stage import shipped
 from tidegate.emulator.words import TEMPLATE_TOKENS
+from tidegate.sim.network import Network
 from tidegate.sim.run import simulate
 from tidegate.simulate.fleet import scenario_of
 from tidegate.workload.requests import OpenLoop, PlannedRequest
@@ -33,9 +34,7 @@ def simulated(contest: Contest) -> Comparison:
     """All three runs, to the byte the same for the same contest."""
     requests = scenario.traffic(contest.seed, contest.for_s, contest.speed)
     runs = [
-        figures_of(
-            rule, _run(rule, scenario.under(rule, requests), contest, None), contest.speed, contest.for_s
-        )
+        figures_of(rule, _run(rule, scenario.under(rule, requests), contest), contest.speed, contest.for_s)
         for rule in RULES
     ]
     return compare(
@@ -48,24 +47,25 @@ def simulated(contest: Contest) -> Comparison:
     )
 
 
-def simulated_again(seen: Seen, contest: Contest, delays_s: Sequence[float]) -> RunFigures:
-    """One run with the requests as they reached a live gateway, once for each delay of the wire, together.
+def simulated_again(seen: Seen, contest: Contest, network: Network, times: int) -> RunFigures:
+    """One run with the requests as they reached a live gateway, so many times with other dice, all together.
 
-    A run under overload is chaotic: a millisecond decides who comes before a prompt of three seconds. Several
-    delays that all occurred say what follows from the scenario and what from the millisecond.
+    A run under overload is chaotic: a millisecond decides who comes before a prompt of three seconds. All
+    together say what follows from the scenario, whatever the millisecond.
     """
-    records = [record for delay_s in delays_s for record in _run(seen.rule, seen.requests, contest, delay_s)]
-    return figures_of(seen.rule, records, contest.speed, contest.for_s * len(delays_s))
+    seeds = range(contest.seed * times, (contest.seed + 1) * times)
+    again = [msgspec.structs.replace(contest, seed=seed) for seed in seeds]
+    records = [record for each in again for record in _run(seen.rule, seen.requests, each, network)]
+    return figures_of(seen.rule, records, contest.speed, contest.for_s * times)
 
 
 def _run(
-    rule: Rule, requests: Sequence[PlannedRequest], contest: Contest, delay_s: float | None
+    rule: Rule, requests: Sequence[PlannedRequest], contest: Contest, network: Network | None = None
 ) -> list[LoadRecord]:
-    """`delay_s` is of the wire, one way; None: as the configuration says."""
+    """Without a `network` it is as the configuration says."""
     config = scenario.ruled(parse(shipped(CONFIG), CONFIG), rule, contest.speed)
     fleet = scenario_of(config)
-    if delay_s is not None:
-        network = msgspec.structs.replace(fleet.network, delay_s=delay_s)
+    if network is not None:
         fleet = msgspec.structs.replace(fleet, network=network)
     ended: list[RequestRecord] = []
     simulate(fleet, OpenLoop(map(as_computed, requests)), contest.seed, on_record=ended.append)

@@ -12,9 +12,9 @@ from tidegate.core.records import Budgets
 from tidegate.sim.statistics import Estimate
 from tidegate.simulate.figures import Group
 from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
-from tidegate.simulate.knee import curve_of, knee_place
+from tidegate.simulate.knee import Curve, curves_of
 from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
-from tidegate.simulate.run import SHOWN_RATIOS, Plots
+from tidegate.simulate.run import SHOWN_RATIOS, Distributions, Plots
 from tidegate.simulate.sweeps import label_of
 from tidegate.simulate.table import between, conserved_words, duration, interval_words, number, percent
 from tidegate.simulate.timeline import Timeline
@@ -45,7 +45,7 @@ def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
     if len(result.points) > 1:
         yield "<h2>Points</h2>"
         yield _points(result)
-        yield from _load_curve(result.points)
+        yield _load_curves(result.points)
     if told:
         yield "<h2>Latencies</h2>"
         yield _distributions(told)
@@ -82,39 +82,54 @@ def _points(result: Result) -> str:
     return _table(headings, rows)
 
 
-def _load_curve(points: Sequence[PointResult]) -> Iterator[str]:
-    found = curve_of(points)
-    if found is None or len(found[2]) < 2:
-        return
-    key, texts, loads, waits = found
-    at = {point.set[key]: point.figures for point in points if point.figures is not None}
-    series = []
-    for name in ("p50", "p95", "p99"):
-        each: list[Estimate] = [getattr(f.total.ttft_s, name) for text in texts if (f := at[text])]
-        series.append(
-            Series(
-                name=f"TTFT {name.upper()}",
-                x=loads,
-                y=[estimate.value for estimate in each],
-                low=[estimate.low for estimate in each],
-                high=[estimate.high for estimate in each],
-            )
-        )
-    place = knee_place(loads, waits)
-    plot = Plot(
-        title="Load and latency",
-        series=series,
-        x=Axis(label=key, shown=number),
+def _load_curves(points: Sequence[PointResult]) -> str:
+    """Latency and goodput against what is swept, if that is a number."""
+    curves = curves_of(points)
+    if not curves:
+        return ""
+    key = curves[0].key
+    (first, *others) = curves
+    if others:
+        latencies_ = [_against(curve, "p95", curve.label, bars=False) for curve in curves]
+    else:
+        latencies_ = [_against(first, name, name.upper(), bars=True) for name in ("p50", "p95", "p99")]
+    knees = {curve.knee.set[key] for curve in curves if curve.knee is not None}
+    x = Axis(label=key, shown=number)
+    latency = Plot(
+        title="TTFT P95 by load" if others else "TTFT by load",
+        series=latencies_,
+        x=x,
         y=Axis(label="TTFT", shown=duration, logarithmic=True),
-        marks=() if place is None else (Mark(loads[place], f"knee: {texts[place]}"),),
+        marks=[Mark(float(knee), f"knee: {knee}") for knee in sorted(knees)],
     )
     goodput = Plot(
-        title="Load and goodput",
-        series=[Series(name="goodput", x=loads, y=[at[text].total.goodput_ratio.value for text in texts])],
-        x=Axis(label=key, shown=number),
+        title="Goodput by load",
+        series=[
+            Series(
+                name=curve.label, x=curve.loads, y=[_total(each).goodput_ratio.value for each in curve.points]
+            )
+            for curve in curves
+        ],
+        x=x,
         y=Axis(label="share of requests", shown=_whole_percent, least=0, most=1),
     )
-    yield f'<div class="plots">{as_figure(plot)}{as_figure(goodput)}</div>'
+    return f'<div class="plots">{as_figure(latency)}{as_figure(goodput)}</div>'
+
+
+def _against(curve: Curve, percentile: str, name: str, *, bars: bool) -> Series:
+    found: list[Estimate] = [getattr(_total(each).ttft_s, percentile) for each in curve.points]
+    return Series(
+        name=name,
+        x=curve.loads,
+        y=[each.value for each in found],
+        low=[each.low for each in found] if bars else (),
+        high=[each.high for each in found] if bars else (),
+    )
+
+
+def _total(point: PointResult) -> Group:
+    assert point.figures is not None
+    return point.figures.total
 
 
 def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
@@ -122,9 +137,9 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
     figures = []
     for name, heading in (("ttft_s", "TTFT"), ("tpot_s", "TPOT"), ("e2e_s", "E2E")):
         series = [
-            Series(name=label_of(point.set), x=values, y=SHOWN_RATIOS)
-            for point, own in told[:MOST_SERIES]
-            if own is not None and (values := getattr(own, name))
+            Series(name=label, x=values, y=SHOWN_RATIOS)
+            for label, each in _shown(told).items()
+            if (values := getattr(each, name))
         ]
         marks = {
             value: f"budget of {class_}" for class_, each in budgets.items() if (value := getattr(each, name))
@@ -141,6 +156,15 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
     if len(told) > MOST_SERIES:
         more = f'<p class="quiet">Of the first {MOST_SERIES} points.</p>'
     return f'<div class="plots">{"".join(figures)}</div>{more}'
+
+
+def _shown(told: Sequence[tuple[PointResult, Plots | None]]) -> dict[str, Distributions]:
+    """The classes of a single point, whose budgets differ; else the points."""
+    if len(told) == 1 and told[0][1] is not None and len(told[0][1].classes) > 1:
+        order = [*told[0][0].budgets]
+        classes = told[0][1].classes
+        return {name: classes[name] for name in sorted(classes, key=order.index)[:MOST_SERIES]}
+    return {label_of(point.set): own.total for point, own in told[:MOST_SERIES] if own is not None}
 
 
 # -- one point ------------------------------------------------------------------------------------
@@ -162,11 +186,15 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     yield _groups("class", figures.classes, point.budgets)
     yield _groups("tenant", figures.tenants, {})
     engines = [
-        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>{_cell(own.utilisation_ratio, percent)}"
-        f"{_cell(own.prefix_hit_ratio, percent)}{_cell(own.preemptions, number)}</tr>"
+        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>"
+        + _cell(own.utilisation_ratio, percent)
+        + _cell(own.decodes_per_step, number)
+        + _cell(own.prefix_hit_ratio, percent)
+        + _cell(own.preemptions, number)
+        + "</tr>"
         for name, own in point.engines.items()
     ]
-    yield _table(["pool", "replicas", "busy", "prefix hits", "preemptions"], engines)
+    yield _table(["pool", "replicas", "busy", "batch", "prefix hits", "preemptions"], engines)
     facts = {
         "fairness": f"{number(figures.fairness.value)} (Jain's index of tenants; 1 is fair)",
         "refusals": ", ".join(f"{count:,} {reason}" for reason, count in figures.total.reasons.items())

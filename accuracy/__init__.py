@@ -1,0 +1,1 @@
+"""How far is the simulator from real engines? `python -m accuracy` replays recorded runs and says."""
