@@ -5,9 +5,10 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+COMPILED := build/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench test-engines exactness format clean
+.PHONY: help venv demo test check test-compiled bench test-engines exactness format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,8 +26,12 @@ check: $(VENV)/.dev ## everything CI checks: lint, format, types, imports, tests
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest $(ARGS)
 
-bench: $(VENV)/.dev ## measure the gateway beside its peers (ARGS="--help" for options)
-	@$(BIN)/python -m benchmarks $(ARGS)
+test-compiled: $(COMPILED)/.made ## test the hot modules as C extensions (needs gcc and python3-dev)
+	@TIDEGATE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest \
+	  tests/test_compiled.py tests/core tests/policy tests/net tests/gateway $(ARGS)
+
+bench: $(COMPILED)/.made ## measure the gateway, compiled, beside its peers (ARGS="--help" for options)
+	@$(BIN)/python -m benchmarks --compiled $(COMPILED) $(ARGS)
 
 accuracy: $(VENV)/.dev ## replay recorded runs of real vLLM, and write how far off the simulator is into docs/
 	@$(BIN)/python -m accuracy $(ARGS)
@@ -46,6 +51,13 @@ clean: ## remove all that these verbs made, installed engines too
 	@find src tests benchmarks accuracy -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv: $(VENV)/.dev
+
+# Beside the editable install, not in its place: tests and benchmarks put it first in PYTHONPATH.
+$(COMPILED)/.made: $(VENV)/.dev pyproject.toml hatch_build.py $(shell find src -name '*.py')
+	@echo 'Compiling the hot modules of tidegate (about a minute and a half)'
+	@rm -rf $(COMPILED)
+	@TIDEGATE_COMPILE=1 $(PIP) install --no-deps --target $(COMPILED) .
+	@touch $@
 
 # Debian ships Python without ensurepip unless python3-venv is installed; a pip outside does as well.
 $(VENV)/.created:

@@ -109,10 +109,11 @@ def main() -> None:
     parser.add_argument(
         "--crowd", type=int, default=1000, help="streams that start at once, for the last table"
     )
+    parser.add_argument("--compiled", type=Path, help="where a compiled tidegate is installed")
     parser.add_argument("--json", type=Path, help="also write the figures there")
     args = parser.parse_args()
     console = Console(width=110)  # so that no figure is cut where there is no terminal
-    with tempfile.TemporaryDirectory() as folder, targets(Path(folder)) as up:
+    with tempfile.TemporaryDirectory() as folder, targets(Path(folder), args.compiled) as up:
         script = Path(folder) / "post.lua"
         script.write_text(WRK_LUA.format(key=KEY, text="the quick brown fox jumps over the lazy dog " * 16))
         for target in up:  # warm-up: connections, learned figures, code paths

@@ -16,7 +16,9 @@ from urllib.request import urlopen
 from tidegate.config import digest_of
 
 MOCK_PORTS = (19101, 19102)
-NGINX_PORT, AGAIN_PORT, TIDEGATE_PORT, ADMIN_PORT, BARE_PORT = 19110, 19111, 19112, 19113, 19114
+NGINX_PORT, AGAIN_PORT, BARE_PORT = 19110, 19111, 19114
+TIDEGATE_PORT, PURE_PORT = 19112, 19115
+ADMIN_PORTS = {TIDEGATE_PORT: 19113, PURE_PORT: 19116}
 KEY = "tg-benchmark"
 PROXY_CORE, LOAD_CORE = 0, 1
 
@@ -84,8 +86,8 @@ def _cpu_ns(pid: int) -> int:
 
 
 @contextmanager
-def targets(folder: Path) -> Iterator[list[Target]]:
-    """All proxies and the mock engines, up at once."""
+def targets(folder: Path, compiled: Path | None) -> Iterator[list[Target]]:
+    """All proxies and the mock engines, up at once. `compiled` is where the compiled package is installed."""
     for tool in ("nginx", "wrk"):
         if shutil.which(tool) is None and not Path(f"/usr/sbin/{tool}").exists():
             raise SystemExit(f"{tool} is missing; install the Debian package of that name")
@@ -106,26 +108,35 @@ def targets(folder: Path) -> Iterator[list[Target]]:
         command = [sys.executable, "-m", "benchmarks.bare", str(BARE_PORT), *map(str, MOCK_PORTS)]
         process = stack.enter_context(_running(command, PROXY_CORE, BARE_PORT, folder / "bare.log"))
         up.append(Target("bare Python", BARE_PORT, process))
-        yaml = folder / "tidegate.yaml"
-        yaml.write_text(
-            TIDEGATE_YAML.format(
-                port=TIDEGATE_PORT, admin=ADMIN_PORT, mocks=MOCK_PORTS, digest=digest_of(KEY.encode())
-            )
-        )
-        command = [sys.executable, "-m", "tidegate", "serve", "--config", str(yaml)]
-        process = stack.enter_context(_running(command, PROXY_CORE, TIDEGATE_PORT, folder / "tidegate.log"))
-        _wait_ready()
-        up.append(Target("tidegate", TIDEGATE_PORT, process))
+        if compiled is not None:
+            up.append(stack.enter_context(_tidegate("tidegate", TIDEGATE_PORT, folder, compiled)))
+        up.append(stack.enter_context(_tidegate("tidegate, pure Python", PURE_PORT, folder, None)))
         yield up
 
 
 @contextmanager
-def _running(command: list[str], core: int, port: int, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _tidegate(name: str, port: int, folder: Path, package: Path | None) -> Iterator[Target]:
+    """A gateway with everything on; of the package that is installed there, else of the one in this tree."""
+    yaml = folder / f"{port}.yaml"
+    digest = digest_of(KEY.encode())
+    yaml.write_text(TIDEGATE_YAML.format(port=port, admin=ADMIN_PORTS[port], mocks=MOCK_PORTS, digest=digest))
+    command = [sys.executable, "-m", "tidegate", "serve", "--config", str(yaml)]
+    path = {} if package is None else {"PYTHONPATH": str(package.resolve())}
+    with _running(command, PROXY_CORE, port, folder / f"{port}.log", path) as process:
+        _wait_ready(ADMIN_PORTS[port])
+        yield Target(name, port, process)
+
+
+@contextmanager
+def _running(
+    command: list[str], core: int, port: int, log: Path, more: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdout=output,
             stderr=output,
+            env={**os.environ, **(more or {})},
             preexec_fn=lambda: os.sched_setaffinity(0, {core}),
         )
     try:
@@ -146,10 +157,10 @@ def _running(command: list[str], core: int, port: int, log: Path) -> Iterator[su
             process.wait()
 
 
-def _wait_ready() -> None:
+def _wait_ready(admin_port: int) -> None:
     for _ in range(200):
         try:
-            with urlopen(f"http://127.0.0.1:{ADMIN_PORT}/readyz", timeout=1):
+            with urlopen(f"http://127.0.0.1:{admin_port}/readyz", timeout=1):
                 return
         except OSError:
             time.sleep(0.05)

@@ -76,7 +76,8 @@ def _functions(path: Path, parent: ast.AST, *, public: bool) -> Iterator[Functio
 def _overrides(node: ast.ClassDef) -> bool:
     """Whether a class is called back: by asyncio, by llhttp's parser, by uvicorn, by logging."""
     foreign = {"asyncio.Protocol", "uvicorn.Server", "logging.Handler", "yaml.SafeLoader"}
-    return node.name == "RequestReader" or any(ast.unparse(base) in foreign for base in node.bases)
+    called_back = ("Connection", "RequestReader", "UpstreamConnection")  # by shape, not by inheritance
+    return node.name in called_back or any(ast.unparse(base) in foreign for base in node.bases)
 
 
 def where(path: Path) -> str:

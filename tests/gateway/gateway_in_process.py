@@ -174,13 +174,13 @@ def _tasks() -> set[asyncio.Task[Any]]:
 
 
 def _record_endings(service: Service, records: list[RequestRecord]) -> None:
-    observe = service.metrics.observe
+    observe = service.driver._on_record
 
     def observe_and_keep(record: RequestRecord) -> None:
         records.append(record)
         observe(record)
 
-    service.metrics.observe = observe_and_keep  # type: ignore[method-assign]
+    service.driver._on_record = observe_and_keep
 
 
 async def _come_to_rest(service: Service) -> None:

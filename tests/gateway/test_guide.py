@@ -12,6 +12,7 @@ from tests.server_process import REPOSITORY
 from tidegate.config import for_url
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.gateway.metrics import Metrics
+from tidegate.gateway.tallies import RequestTally
 from tidegate.policy.breakers import BreakerState
 from tidegate.policy.governor import Governor
 
@@ -28,7 +29,7 @@ def rows(heading: str) -> list[list[str]]:
 def test_every_metric() -> None:
     """With its labels; and nothing else that the text calls a metric."""
     governor = Governor(for_url(["http://127.0.0.1:1"]).governor_settings(), Random(1))
-    families: list[Any] = list(Metrics(governor, lambda: 0.0, {}).collect())
+    families: list[Any] = list(Metrics(governor, RequestTally({}), lambda: 0.0).collect())
     labels = {
         each.name + "_total" * isinstance(each, CounterMetricFamily): ", ".join(each._labelnames)
         for each in families

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable
-from typing import NamedTuple, cast
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -14,20 +13,21 @@ from tidegate.core.reasons import Reason
 from tidegate.net.connection import Connection
 from tidegate.net.limits import ServerLimits
 from tidegate.net.reader import RequestReader
+from tidegate.net.server import Handler, Server
 
 LIMITS = ServerLimits(head_bytes=200, headers=6, target_bytes=40, body_bytes=60, pipelined=3)
 
 
-class Owner(NamedTuple):
-    """All that a reader asks of its connection."""
-
-    client: str = ""
-    now: Callable[[], float] = lambda: 0.0
+def owner() -> Connection:
+    """A connection whose clock stands still; nothing else is asked of it."""
+    server = Server(cast(Handler, None))
+    server.now = lambda: 0.0
+    return Connection(server, "")
 
 
 def read(pieces: list[bytes]) -> list[object]:
     """Every exchange that comes of these reads, taken out as fast as it comes."""
-    reader = RequestReader(cast(Connection, Owner()), LIMITS)
+    reader = RequestReader(owner(), LIMITS)
     found = []
     for piece in pieces:
         reader.feed(piece)
@@ -102,7 +102,7 @@ def test_what_waits_is_bounded() -> None:
     """With nobody answering, the queue stops at its bound and one slice's worth of requests, in any cut."""
     request = b"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 60\r\n\r\n" + b"x" * 60
     for read_bytes in (100, 20_000, 2_000_000):
-        reader = RequestReader(cast(Connection, Owner()), LIMITS)
+        reader = RequestReader(owner(), LIMITS)
         stream = request * 10_000
         for at in range(0, len(stream), read_bytes):
             if reader.crowded:
@@ -114,7 +114,7 @@ def test_what_waits_is_bounded() -> None:
 
 def test_a_body_in_tiny_chunks_takes_no_more_than_its_size() -> None:
     """Thousands of chunks are put together as they come: each by itself would cost twenty times its bytes."""
-    reader = RequestReader(cast(Connection, Owner()), ServerLimits())
+    reader = RequestReader(owner(), ServerLimits())
     chunks = b"2\r\nab\r\n" * 10_000
     tracemalloc.start()
     try:
@@ -145,7 +145,7 @@ def test_a_head_is_taken_up_to_its_bound(head_bytes: int, before_bytes: int) -> 
         assert len(head) == head_bytes + excess_bytes
         stream = (before if before_bytes else b"") + head
         for read_bytes in (len(stream), 16_384, 9_999, len(stream) - 1):
-            reader = RequestReader(cast(Connection, Owner()), limits)
+            reader = RequestReader(owner(), limits)
             for at in range(0, len(stream), read_bytes):
                 reader.feed(stream[at : at + read_bytes])
             *earlier, last = reader.queue

@@ -7,6 +7,7 @@ do not come back at all when told to wait longer than 120 s (openai 3.57, anthro
 from __future__ import annotations
 
 from math import ceil, inf
+from typing import Final
 
 import msgspec
 
@@ -15,15 +16,13 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.gateway.apis import Api, Form
 from tidegate.net.headers import Headers
 
-_REQUESTS, _TOKENS = (
-    b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
-    % ((unit,) * 3)
-    for unit in (b"requests", b"tokens")
-)
+_FORM: Final = b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
+_REQUESTS: Final = _FORM % ((b"requests",) * 3)
+_TOKENS: Final = _FORM % ((b"tokens",) * 3)
 
 LONGEST_WAIT_S = 120
-DAY_S = 86_400.0
-ROUNDING = 5e-7
+DAY_S: Final = 86_400.0
+ROUNDING: Final = 5e-7
 """Less than this above a whole unit is no more than the unit: 0.1 * 3 is more than 0.3 in its last digits."""
 DETAIL_CHARACTERS = 1_000
 """As much of a detail is said: it may quote what the client sent."""
@@ -71,15 +70,22 @@ def quota_lines(quota: Quota) -> bytes:
 
     Header lines and not pairs, because every governed answer has them.
     """
-    return _lines_of(_REQUESTS, quota.limit_requests, quota.remaining_requests, quota.reset_requests_s) + (
-        _lines_of(_TOKENS, quota.limit_tokens, quota.remaining_tokens, quota.reset_tokens_s)
-    )
-
-
-def _lines_of(form: bytes, limit: int | None, remaining: int | None, reset_s: float | None) -> bytes:
-    if limit is None:
-        return b""
-    return form % (limit, remaining if remaining and remaining > 0 else 0, duration(reset_s or 0.0))
+    form, values = b"", list[object]()
+    if quota.limit_requests is not None:
+        form = _REQUESTS
+        values += (
+            quota.limit_requests,
+            max(quota.remaining_requests or 0, 0),
+            duration(quota.reset_requests_s or 0.0),
+        )
+    if quota.limit_tokens is not None:
+        form += _TOKENS
+        values += (
+            quota.limit_tokens,
+            max(quota.remaining_tokens or 0, 0),
+            duration(quota.reset_tokens_s or 0.0),
+        )
+    return form % tuple(values)
 
 
 def duration(seconds: float) -> bytes:

@@ -71,6 +71,8 @@ class Gateway:
         }
         self._prefixed = pools_by_prefix(config)
         self._prefixes = Prefixes(urandom(16))
+        asked = {StreamUpstream.ALWAYS: True, StreamUpstream.AUTO: None, StreamUpstream.NEVER: False}
+        self._stream_upstream = {name: asked[pool.stream_upstream] for name, pool in config.pools.items()}
         self._extras = {path: name for name, pool in config.pools.items() for path in pool.extras}
         self._media = MediaEstimate(
             image_tokens=config.media.tokens_per_image, audio_tokens=config.media.tokens_per_audio
@@ -314,10 +316,8 @@ class Gateway:
 
     def assembles(self, upstream: Upstream) -> bool:
         """Whether whole answers are asked for as streams of that replica."""
-        setting = self.config.pools[upstream.pool_name].stream_upstream
-        if setting is StreamUpstream.AUTO:
-            return upstream.id in self._prober.llamacpp
-        return setting is StreamUpstream.ALWAYS
+        always = self._stream_upstream[upstream.pool_name]
+        return upstream.id in self._prober.llamacpp if always is None else always
 
     def bytes_per_token(self, pool: str) -> float:
         """As learned by the pool."""

@@ -7,7 +7,7 @@ another attempt may follow. What broke never looks complete.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import (
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from tidegate.gateway.flight import Flight
     from tidegate.gateway.upstream import Upstream
 
-HOLD_BYTES = 256 * 1024
+HOLD_BYTES: Final = 256 * 1024
 """A whole answer is held up to here, so that one that breaks can still be replaced or refused."""
-ERROR_BYTES = 16 * 1024
+ERROR_BYTES: Final = 16 * 1024
 """As much of an engine's error answer is read, for the message that the client gets."""
-PROGRESS_READS = 8
+PROGRESS_READS: Final = 8
 """Progress is coarse anyway: it is looked for at every so many reads."""
 
-KIND_OF_STATUS = {
+KIND_OF_STATUS: Final = {
     401: FailureKind.DENIED,
     403: FailureKind.DENIED,
     429: FailureKind.BUSY,
@@ -217,7 +217,7 @@ class Attempt:
             if self._reads % PROGRESS_READS == 0 and (said := relay.output_tokens) >= self._progress_at:
                 while self._progress_at <= said:
                     self._progress_at *= 2
-                self._flight.tell(
+                self._flight.driver.tell(
                     Progressed(
                         request_id=self._command.request_id,
                         attempt=self._command.attempt,
@@ -227,7 +227,8 @@ class Attempt:
         elif relay.first_token:
             self._seen_first = True
             self._expect_more()
-            self._flight.tell(FirstToken(request_id=self._command.request_id, attempt=self._command.attempt))
+            command = self._command
+            self._flight.driver.tell(FirstToken(request_id=command.request_id, attempt=command.attempt))
 
     def _begin_stream(self) -> None:
         if not self._exchange.started:
@@ -327,7 +328,7 @@ class Attempt:
             self._flight.close(failed)
             self._break_off()
         else:
-            self._flight.tell(failed)
+            self._flight.driver.tell(failed)
 
     def _break_off(self) -> None:
         """End what the client already has, so that it cannot be taken for the whole."""
@@ -351,4 +352,4 @@ class Attempt:
             self._call.expect_within(self._upstream.timeouts.inter_token_timeout_s)
 
     def _lines(self) -> bytes:
-        return governed_lines(self._command, self._flight.id, self._flight.now() - self._sent_at)
+        return governed_lines(self._command, self._flight.id, self._flight.driver.now() - self._sent_at)

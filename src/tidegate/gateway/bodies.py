@@ -20,20 +20,20 @@ from tidegate.gateway.prompts import MediaEstimate, affinity_source, measure
 MOST = 2**31 - 1
 """Largest count taken; llama.cpp's own limit, and beyond any context."""
 
-MOST_CHOICES = 1_024
+MOST_CHOICES: Final = 1_024
 """Outputs of one body, prompts times `n` or `best_of`. OpenAI takes 128 for `n` and 20 for `best_of` (API
 reference); an engine runs each as a sequence, and vLLM by default 256 or 1,024 of those at once, by GPU."""
 
-MOST_MEMBERS = 1_000
+MOST_MEMBERS: Final = 1_000
 """Members at the top level. OpenAI's largest route knows some 40, engines twice as many."""
 OPTIONS_BYTES = 4_096
 """Size of `stream_options`, of which all that is known are four switches."""
 
-MOST_PROMPTS = 8_192
+MOST_PROMPTS: Final = 8_192
 """Prompts, inputs or documents in one body. OpenAI's embeddings take 2,048 (API reference, `input`); four
 times as many, because engines set no bound of their own and some clients rely on that."""
 
-QUEUE_JUMPING = frozenset(
+QUEUE_JUMPING: Final = frozenset(
     {
         # vLLM: own place in its queue, its cache and KV transfers (which name hosts), hooks of plugins.
         "priority",
@@ -130,17 +130,21 @@ class Body:
 
         `as_stream` asks for a stream, and its usage, although the client wants the answer whole.
         """
+        asks_usage = inject_usage and self.stream and self.api.asks_usage
+        unwanted = not QUEUE_JUMPING.isdisjoint(self.fields)
+        if model is None and max_tokens is None and not (asks_usage or as_stream or unwanted):
+            return _encode(self.fields)
         fields: dict[str, Any] = self.fields.copy()
         if model is not None:
             fields["model"] = model
         if max_tokens is not None and self.api.bounds:
             self._bound(fields, max_tokens)
-        if inject_usage and self.stream and self.api.asks_usage:
+        if asks_usage:
             fields["stream_options"] = self._options_with_usage()
         if as_stream:
             fields["stream"] = True
             fields["stream_options"] = {"include_usage": True}
-        if not QUEUE_JUMPING.isdisjoint(fields):
+        if unwanted:
             for name in QUEUE_JUMPING - keep:
                 fields.pop(name, None)
         return _encode(fields)
@@ -211,14 +215,16 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
 
 # -- the top level --------------------------------------------------------------------------------
 
-_TOP = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_TOP: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _PROMPT_FIELDS = sorted({name for api in APIS.values() for name in (*api.texts, api.batch) if name})
 _LARGE = msgspec.json.Decoder(
     msgspec.defstruct("Large", [(name, msgspec.Raw, msgspec.Raw(b"")) for name in _PROMPT_FIELDS])
 )
-_encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
-_TRUE, _FALSE, _NULL = msgspec.Raw(b"true"), msgspec.Raw(b"false"), msgspec.Raw(b"null")
-_SWITCHES = (_TRUE, _FALSE, _NULL)
+_encode: Final = msgspec.json.Encoder().encode
+_TRUE: Final = msgspec.Raw(b"true")
+_FALSE: Final = msgspec.Raw(b"false")
+_NULL: Final = msgspec.Raw(b"null")
+_SWITCHES: Final = (_TRUE, _FALSE, _NULL)
 
 
 def _open(raw: bytes) -> dict[str, msgspec.Raw] | Problem:
@@ -239,7 +245,7 @@ def _open(raw: bytes) -> dict[str, msgspec.Raw] | Problem:
     return fields
 
 
-_MOST_COLONS = 2**16
+_MOST_COLONS: Final = 2**16
 """As many members are taken apart at most: 30 ms, where three million take seconds."""
 
 
@@ -275,9 +281,12 @@ _SLICE_BYTES = 2**16
 # -- the fields that decide -----------------------------------------------------------------------
 
 
-class _Reader(NamedTuple):
-    decode: Callable[[msgspec.Raw], Any]
-    expected: str
+class _Reader:
+    """How a field is read, and what it must be."""
+
+    def __init__(self, decode: Callable[[msgspec.Raw], Any], expected: str) -> None:
+        self.decode: Final = decode
+        self.expected: Final = expected
 
 
 _COUNT = msgspec.json.Decoder(Annotated[int, msgspec.Meta(ge=0, le=MOST)] | None)
@@ -308,7 +317,7 @@ _GENERATING: dict[str, _Reader] = {
     "min_tokens": _BOUND,
 }
 
-_READERS: dict[str, Mapping[str, _Reader]] = {
+_READERS: Final[dict[str, dict[str, _Reader]]] = {
     api.name: (_GENERATING | dict.fromkeys(api.bounds, _BOUND) if api.generates else {"model": _NAME})
     for api in APIS.values()
 }

@@ -11,38 +11,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tidegate.core.messages import (
     Abort,
     Command,
     Dispatch,
     Event,
-    Evict,
     Failed,
     FailureKind,
     Probe,
-    Reject,
     Truncate,
 )
 from tidegate.core.records import RequestRecord
 from tidegate.policy.tape import Policy
 
-
-class Flight(Protocol):
-    """A live request, as far as commands go."""
-
-    def dispatch(self, command: Dispatch) -> None:
-        """Send it to the replica named."""
-
-    def refuse(self, command: Reject | Evict) -> None:
-        """Tell the client no. The last that it hears of the driver."""
-
-    def truncate(self, command: Truncate) -> None:
-        """End the answer well-formed and report `Finished`."""
-
-    def abort(self, command: Abort) -> None:
-        """Stop the running attempt, in silence."""
+if TYPE_CHECKING:
+    from tidegate.gateway.flight import Flight
 
 
 class Driver:
@@ -68,9 +53,10 @@ class Driver:
 
     def tell(self, event: Event) -> None:
         """Something happened."""
-        self._pending.append(event)
-        if not self._busy:
-            self._run([])
+        if self._busy:
+            self._pending.append(event)
+        else:
+            self._run(self.governor.handle(event, self.now()))
 
     def close(self) -> None:
         """No further wake-ups."""
@@ -111,12 +97,14 @@ class Driver:
     def _carry_out(self, command: Command) -> None:
         """Do it. A fault of ours costs the one request, never those whose commands stand behind it."""
         try:
-            if isinstance(command, Probe):
+            if isinstance(command, Dispatch):
+                flight = self.flights.get(command.request_id)
+                if flight is not None:
+                    flight.dispatch(command)
+            elif isinstance(command, Probe):
                 self._on_probe(command.replica)
             elif (flight := self.flights.get(command.request_id)) is None:
                 pass  # its end waits in `_pending`: a deadline of the same instant was let pass before it
-            elif isinstance(command, Dispatch):
-                flight.dispatch(command)
             elif isinstance(command, Truncate):
                 flight.truncate(command)
             elif isinstance(command, Abort):

@@ -38,9 +38,8 @@ class Flight:
         "_gateway",
         "_request",
         "api",
+        "driver",
         "id",
-        "now",
-        "tell",
     )
 
     def __init__(
@@ -49,8 +48,7 @@ class Flight:
         self.id = request_id
         self.api = body.api if body is not None else None
         """None: an extra route, passed on as it is."""
-        self.tell = gateway.driver.tell
-        self.now = gateway.driver.now
+        self.driver = gateway.driver
         self._gateway = gateway
         self._exchange = exchange
         self._request = request
@@ -81,7 +79,7 @@ class Flight:
             if assembled or body.stream:
                 withheld = pool.inject_usage and not body.wants_usage
                 relay = self._reader(body, assembled, withheld, gateway.bytes_per_token(command.pool))
-        attempt = self._attempt = Attempt(self, self._exchange, command, upstream, relay, self.now())
+        attempt = self._attempt = Attempt(self, self._exchange, command, upstream, relay, self.driver.now())
         attempt.send(sent, self.id)
 
     @staticmethod
@@ -157,8 +155,8 @@ class Flight:
     def close(self, event: Event) -> None:
         """Report the end. The last that is heard of this request."""
         self._attempt = None  # which holds this: both go without waiting for the collector
-        self._gateway.driver.flights.pop(self._request.request_id, None)
-        self.tell(event)
+        self.driver.flights.pop(self._request.request_id, None)
+        self.driver.tell(event)
 
     def note_failure(self, replica: str, kind: FailureKind, detail: str) -> None:
         """One line in the log."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from tidegate.core.messages import Dispatch
 from tidegate.gateway.answers import header_value, quota_lines
 from tidegate.net.headers import Headers
 
-OURS = frozenset(
+OURS: Final = frozenset(
     {
         b"connection",
         b"content-length",

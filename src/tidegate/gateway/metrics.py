@@ -1,13 +1,11 @@
 """What has the gateway done, in Prometheus' terms?
 
-Every figure comes from the `RequestRecord` that the governor writes at each ending, or is read from the
-governor at the scrape; nothing is counted twice in two places. Observing one record costs a few
-dictionary look-ups: samples are made only when somebody scrapes.
+Every figure comes from the tally of what has ended (`tallies`), or is read from the governor at the scrape;
+nothing is counted twice in two places. Samples are made only when somebody scrapes.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -15,13 +13,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from tidegate import __version__
-from tidegate.core.reasons import Reason
-from tidegate.core.records import Budgets, RequestRecord
+from tidegate.gateway.tallies import Histogram, RequestTally
 from tidegate.policy.governor import Governor
-
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-TPOT_SECONDS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
-
 
 HISTOGRAMS = (
     ("tidegate_time_to_first_token_seconds", "Arrival at the gateway to the first token; streams.", "ttft"),
@@ -31,63 +24,13 @@ HISTOGRAMS = (
 )
 
 
-class Histogram:
-    """Counts by bucket, and the sum."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.sum += value
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: cumulative, by upper bound."""
-        running, found = 0.0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
-            running += count
-            found.append((bound, running))
-        return found
-
-
-class Latencies:
-    """The histograms of one class in one pool."""
-
-    __slots__ = ("e2e", "held", "missed", "queued", "tpot", "ttft")
-
-    def __init__(self) -> None:
-        self.ttft = Histogram(SECONDS)
-        self.tpot = Histogram(TPOT_SECONDS)
-        self.e2e = Histogram(SECONDS)
-        self.queued = Histogram(SECONDS)
-        self.held = self.missed = 0
-
-
-class Counts:
-    """What one tenant has had in one class of one pool."""
-
-    __slots__ = ("cached_input", "input", "output", "retries", "statuses")
-
-    def __init__(self) -> None:
-        self.statuses: dict[int, int] = {}
-        self.input = self.output = self.cached_input = self.retries = 0
-
-
 class Metrics(Collector):
-    """Counts what ends, and shows the governor's state."""
+    """Shows what has ended, and the governor's state."""
 
-    def __init__(self, governor: Governor, now: Callable[[], float], budgets: dict[str, Budgets]) -> None:
+    def __init__(self, governor: Governor, tally: RequestTally, now: Callable[[], float]) -> None:
         self._governor = governor
+        self._tally = tally
         self._now = now
-        self._budgets = budgets
-        self._latencies: dict[tuple[str, str], Latencies] = {}  # by pool and class
-        self._counts: dict[tuple[str, str, str], Counts] = {}  # by pool, class and tenant
-        self._refusals: dict[tuple[str, str, str], int] = {}  # by reason, pool and tenant
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -95,54 +38,13 @@ class Metrics(Collector):
         """The whole exposition."""
         return generate_latest(self.registry)
 
-    def observe(self, record: RequestRecord) -> None:
-        """A request has ended."""
-        pool, priority, reason = record.pool, record.priority, record.reason
-        counts = self._counts.get((pool, priority, record.tenant))
-        if counts is None:
-            counts = self._counts[pool, priority, record.tenant] = Counts()
-        counts.statuses[record.status] = counts.statuses.get(record.status, 0) + 1
-        if reason is not None:
-            self.refused(reason, record.tenant, pool)
-        latencies = self._latencies.get((pool, priority))
-        if latencies is None:
-            latencies = self._latencies[pool, priority] = Latencies()
-        if record.dispatched_at is not None:
-            counts.input += record.prompt_tokens
-            counts.output += record.output_tokens
-            counts.cached_input += record.cached_tokens
-            counts.retries += record.attempts - 1
-            self._time(latencies, record)
-        budgets = self._budgets.get(priority)
-        if budgets is not None and reason is not Reason.CLIENT_GONE:
-            if budgets.held_by(record):
-                latencies.held += 1
-            else:
-                latencies.missed += 1
-
-    @staticmethod
-    def _time(latencies: Latencies, record: RequestRecord) -> None:
-        assert record.dispatched_at is not None
-        latencies.queued.observe(record.dispatched_at - record.arrived_at)
-        if record.reason is not Reason.CLIENT_GONE:
-            latencies.e2e.observe(record.ended_at - record.arrived_at)
-        if record.first_token_at is not None:
-            latencies.ttft.observe(record.first_token_at - record.arrived_at)
-            if (tpot_s := record.tpot_s) is not None:
-                latencies.tpot.observe(tpot_s)
-
-    def refused(self, reason: Reason, tenant: str, pool: str = "") -> None:
-        """A request was refused, by the governor or before it saw the request."""
-        key = (reason.value, pool, tenant)
-        self._refusals[key] = self._refusals.get(key, 0) + 1
-
     # -- the scrape -------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
         """Every family."""
         for name, documentation, attribute in HISTOGRAMS:
             histograms = HistogramMetricFamily(name, documentation, labels=("pool", "class"))
-            for where, latencies in self._latencies.items():
+            for where, latencies in self._tally.latencies.items():
                 histogram: Histogram = getattr(latencies, attribute)
                 histograms.add_metric(where, histogram.buckets(), histogram.sum)
             yield histograms
@@ -165,7 +67,7 @@ class Metrics(Collector):
         retries = CounterMetricFamily(
             "tidegate_retries", "Attempts after the first.", labels=("pool", "class", "tenant")
         )
-        for who, counts in self._counts.items():
+        for who, counts in self._tally.counts.items():
             for status, count in counts.statuses.items():
                 requests.add_metric((*who, str(status)), count)
             for kind in ("input", "output", "cached_input"):
@@ -176,14 +78,14 @@ class Metrics(Collector):
             "Requests refused, cut or left, by reason.",
             labels=("reason", "pool", "tenant"),
         )
-        for key, count in self._refusals.items():
+        for key, count in self._tally.refusals.items():
             refusals.add_metric(key, count)
         budgets = CounterMetricFamily(
             "tidegate_budget_requests",
             "Requests that held, or missed, the latency budgets of their class.",
             labels=("pool", "class", "outcome"),
         )
-        for where, latencies in self._latencies.items():
+        for where, latencies in self._tally.latencies.items():
             budgets.add_metric((*where, "held"), latencies.held)
             budgets.add_metric((*where, "missed"), latencies.missed)
         yield from (requests, tokens, retries, refusals, budgets)

@@ -59,11 +59,14 @@ class Prober:
         self._tell = tell
         self._in_flight = in_flight
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
         self._said_down: set[str] = set()
         self._stale: set[str] = set()  # to be asked again what they are
 
     def probe(self, replica_id: str) -> None:
-        """Ask a replica for its health in the background."""
+        """Ask a replica for its health in the background; after `close` nobody is asked."""
+        if self._closed:
+            return
         task = asyncio.get_running_loop().create_task(self._probe(self._upstreams[replica_id]))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -77,7 +80,8 @@ class Prober:
         return {}
 
     async def close(self) -> None:
-        """Stop every probe that is under way."""
+        """Stop every probe that is under way, and begin no other: the governor's timers run to the end."""
+        self._closed = True
         for task in tuple(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -27,14 +27,15 @@ class MediaEstimate(NamedTuple):
     video_tokens: int = 4000
 
 
-class Prompt(NamedTuple):
+class Prompt:
     """The size of a prompt, or of a batch of them taken together."""
 
-    text_bytes: int
-    tokens_known: int
-    """Token ids (exact) and media (estimated)."""
-    prompts: int
-    """How many are in the batch; 1 where there is no batch. Not fewer where that cannot be told."""
+    def __init__(self, text_bytes: int, tokens_known: int, prompts: int) -> None:
+        self.text_bytes: Final = text_bytes
+        self.tokens_known: Final = tokens_known
+        """Token ids (exact) and media (estimated)."""
+        self.prompts: Final = prompts
+        """How many are in the batch; 1 where there is no batch. Not fewer where that cannot be told."""
 
 
 MOST_VALUES = 2**16
@@ -59,7 +60,7 @@ _PAYLOADS = ("image_url", "image", "image_embeds", "input_audio", "audio_url", "
 
 _MARKERS = (b'"image', b'"input_', b'"audio_url', b'"video_url')
 """One is in every body that holds media under its plain names; media under escaped names counts as text."""
-_MARKER = re.compile(b"|".join(_MARKERS))
+_MARKER: Final = re.compile(b"|".join(_MARKERS))
 
 _UNICODE_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}")
 _SAMPLE_BYTES = 2**14
@@ -68,7 +69,7 @@ _SAMPLE_BYTES = 2**14
 def measure(api: Api, fields: Mapping[str, msgspec.Raw], body: bytes, media: MediaEstimate) -> Prompt:
     """Measure what `fields`, the top level of `body`, ask the engine to read."""
     has_media = _may_hold_media(body)
-    has_escapes = b"\\" in body
+    has_escapes = body.find(b"\\") >= 0  # `in` first tries whether it is a number, by an exception
     text_bytes = tokens = 0
     for name in api.texts:
         raw = fields.get(name)

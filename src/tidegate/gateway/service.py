@@ -24,6 +24,7 @@ from tidegate.gateway.app import Gateway
 from tidegate.gateway.driver import Driver
 from tidegate.gateway.metrics import Metrics
 from tidegate.gateway.probes import Prober
+from tidegate.gateway.tallies import RequestTally
 from tidegate.gateway.upstream import upstreams
 from tidegate.gateway.watch import LOOK_S, Watch
 from tidegate.net.descriptors import raise_descriptor_limit
@@ -81,13 +82,12 @@ class Service:
         self.upstreams = upstreams(config)
         policy = Recorder(self.governor, seed, tape) if tape else self.governor
         self.driver = Driver(policy, self._probe, self._record)
-        self.metrics = Metrics(
-            self.governor, self.driver.now, {name: each.budgets for name, each in config.classes.items()}
-        )
+        self.tally = RequestTally({name: each.budgets for name, each in config.classes.items()})
+        self.metrics = Metrics(self.governor, self.tally, self.driver.now)
         self.watch = Watch(self.governor, self.driver.now)
         self._watching: asyncio.TimerHandle | None = None
         self.prober = Prober(config, self.upstreams, self.driver.tell, self._in_flight)
-        self.gateway = Gateway(config, self.driver, self.upstreams, self.prober, self.metrics.refused)
+        self.gateway = Gateway(config, self.driver, self.upstreams, self.prober, self.tally.refused)
         self.server = Server(
             self.gateway,
             config.http,
@@ -196,7 +196,7 @@ class Service:
         self.prober.probe(replica_id)
 
     def _record(self, record: RequestRecord) -> None:
-        self.metrics.observe(record)
+        self.tally.observe(record)
         if record.reason is not None:
             self.watch.observe(record)
         if self._on_record is not None:

@@ -6,6 +6,7 @@ The client's credentials never travel on: of its headers only those on a short l
 from __future__ import annotations
 
 from ssl import SSLContext
+from typing import Final
 
 from tidegate.config import Config, credential_of
 from tidegate.config.schema import PoolConfig, ReplicaConfig
@@ -13,7 +14,7 @@ from tidegate.net.client import Call, Client, ResponseSink
 from tidegate.net.exchange import Exchange
 from tidegate.net.tls import client_context
 
-FORWARDED = frozenset(
+FORWARDED: Final = frozenset(
     {
         b"traceparent",
         b"tracestate",

@@ -33,6 +33,7 @@ class ResponseSink(Protocol):
 class Call:
     """A handle on one request under way. After `cancel` the sink hears nothing more."""
 
+    __deletable__ = ("sink",)  # as mypyc wants it said
     __slots__ = (
         "_client",
         "_ended",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from ssl import SSLContext
-from typing import NamedTuple
+from typing import Final, NamedTuple, cast
 
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
@@ -24,7 +24,7 @@ from tidegate.net.upstream import UpstreamConnection
 __all__ = ["Call", "Client", "Response", "ResponseSink"]
 
 SWEEP_S = 0.25
-STALE_WITHIN_S = 1.0
+STALE_WITHIN_S: Final = 1.0
 """A reused connection that breaks within this of sending was stale: the engine had closed it, and its reset
 answers our first segment, a round trip later; 1 s leaves room for a network far away and for two segments
 lost (Linux sends again after 0.2 s at least, then after twice that). One that breaks later had taken the
@@ -81,11 +81,11 @@ class Client:
         self.calls.add(call)
         if self._timer is None:
             self._start()
-        idle = self._idle
+        idle, now = self._idle, self.now()
         while idle:
             connection = idle.pop()
-            if connection.usable and self.now() - connection.idle_since < self.limits.idle_timeout_s:
-                call.stale_until = self.now() + STALE_WITHIN_S
+            if connection.usable and now - connection.idle_since < self.limits.idle_timeout_s:
+                call.stale_until = now + STALE_WITHIN_S
                 call.connection = connection
                 connection.begin(call)
                 return call
@@ -153,7 +153,7 @@ class Client:
         try:
             async with asyncio.timeout(self.limits.connect_timeout_s):
                 await self._loop.create_connection(
-                    lambda: connection,
+                    lambda: cast(asyncio.Protocol, connection),
                     self.host,
                     self.port,
                     ssl=self._ssl,

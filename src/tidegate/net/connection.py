@@ -32,9 +32,10 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # struct linger: on, 0 seconds
 
 
-class Connection(asyncio.Protocol):
-    """The server's side of one client connection."""
+class Connection:
+    """The server's side of one client connection: an `asyncio.Protocol` in all but inheritance."""
 
+    __deletable__ = ("_reader", "_transport")  # as mypyc wants it said
     __slots__ = (
         "_active",
         "_advancing",
@@ -131,7 +132,7 @@ class Connection(asyncio.Protocol):
         handler = self.server.handler
         try:
             handler.on_head(exchange)
-            if self._active is exchange and not exchange.started:
+            if not (exchange.started or exchange.gone):
                 handler.on_request(exchange)
         except Exception as error:
             self._failed(exchange, error)

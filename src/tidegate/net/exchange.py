@@ -8,7 +8,7 @@ so that a handler that has not noticed yet does no harm.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tidegate.core.errors import CallerError
 from tidegate.core.reasons import Reason
@@ -17,7 +17,7 @@ from tidegate.net.headers import Headers, response_head
 if TYPE_CHECKING:
     from tidegate.net.connection import Connection
 
-_BODILESS = frozenset({204, 304})
+_BODILESS: Final = frozenset({204, 304})
 
 
 class Exchange:
@@ -31,7 +31,6 @@ class Exchange:
         "_left_bytes",
         "_old",
         "_silent",
-        "arrived_at",
         "awaits_continue",
         "body",
         "client",
@@ -59,7 +58,6 @@ class Exchange:
         path: str,
         query: str,
         headers: Headers,
-        arrived_at: float,
         keep_alive: bool,
         old: bool,
     ) -> None:
@@ -67,7 +65,6 @@ class Exchange:
         self.path = path
         self.query = query
         self.headers = headers
-        self.arrived_at = arrived_at
         self.client = connection.client
         self.body = b""
         self.context: object = None

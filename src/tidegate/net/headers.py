@@ -11,19 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 from http import HTTPStatus
+from typing import Final
 
 from tidegate.core.errors import CallerError
 from tidegate.core.reasons import Reason
 
 Headers = list[tuple[bytes, bytes]]
 
-WATCHED = frozenset({b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"})
+WATCHED: Final = frozenset(
+    {b"connection", b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"}
+)
 """Request fields that decide framing or acceptance; all others only travel."""
 
-OWN = frozenset({b"connection", b"content-length", b"keep-alive", b"transfer-encoding"})
+OWN: Final = frozenset({b"connection", b"content-length", b"keep-alive", b"transfer-encoding"})
 """Response fields that are the server's to say; a handler's own are left out."""
 
-_HOST_CHARACTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]_-"
+_HOST_CHARACTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]_-"
 
 
 class RefusedError(Exception):
@@ -74,7 +77,7 @@ def _status_line(status: int) -> bytes:
     return b"HTTP/1.1 %d %b" % (status, phrase.encode("ascii"))
 
 
-_STATUS_LINES = {status.value: _status_line(status.value) for status in HTTPStatus}
+_STATUS_LINES: Final = {status.value: _status_line(status.value) for status in HTTPStatus}
 
 
 def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: bytes) -> bytes:

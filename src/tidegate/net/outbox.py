@@ -9,8 +9,9 @@ leaves first, whatever its size: prompts reach an engine in the order in which t
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
-AT_ONCE_BYTES = 16_384
+AT_ONCE_BYTES: Final = 16_384
 """More than this is written at once, behind all that waits: it gains nothing by company, and back-pressure
 must see it."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import httptools
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from tidegate.net.connection import Connection
     from tidegate.net.limits import ServerLimits
 
-SLICE_BYTES = 16_384
+SLICE_BYTES: Final = 16_384
 """The parser gets at most so much at a time: it cannot be stopped, and a read may hold thousands of heads."""
-CHUNK_OVERHEAD_BYTES = 16
+CHUNK_OVERHEAD_BYTES: Final = 16
 """Framing that a chunk may cost before the rest counts as extensions and trailers."""
-MOST_PIECES = 4_096
+MOST_PIECES: Final = 4_096
 """Pieces of a body that are kept apart. One of 32 MiB has half as many, unless it comes in small chunks: by
 itself a chunk of two bytes would take twenty times its size."""
 
-_METHODS = {
+_METHODS: Final = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 }
 
@@ -44,13 +44,18 @@ class Phase(Enum):
     """Nothing: no further request is read."""
 
 
-IDLE, HEAD, BODY, OVER = Phase  # by themselves, as looking one up in its class costs as much as a call
+# By themselves: a look-up on the enum costs as much as a call.
+IDLE: Final = Phase.IDLE
+HEAD: Final = Phase.HEAD
+BODY: Final = Phase.BODY
+OVER: Final = Phase.OVER
 
 
 class RequestReader:
     """Turns the bytes of one connection into exchanges."""
 
     __slots__ = (
+        "_awaits_continue",
         "_begun_bytes",
         "_body_bytes",
         "_chunked",
@@ -59,6 +64,7 @@ class RequestReader:
         "_content_length",
         "_fed_bytes",
         "_headers",
+        "_hosts",
         "_incoming",
         "_joined",
         "_limits",
@@ -66,6 +72,7 @@ class RequestReader:
         "_pieces",
         "_refusal",
         "_resuming",
+        "_said_connection",
         "_slice_bytes",
         "_target",
         "_upgrade",
@@ -99,6 +106,9 @@ class RequestReader:
         self._content_length = 0
         self._chunked = False
         self._chunks = 0
+        self._hosts = 0
+        self._awaits_continue = False
+        self._said_connection = False
         self._upgrade = False
 
     def feed(self, data: bytes) -> None:
@@ -134,7 +144,7 @@ class RequestReader:
         """Read no further, and have what was being read answered with this."""
         exchange = self._incoming
         if exchange is None:
-            exchange = Exchange(self._connection, "", "", "", [], self._connection.now(), False, False)
+            exchange = Exchange(self._connection, "", "", "", [], False, False)
             self.queue.append(exchange)
         exchange.refusal = (reason, detail)
         self.stop()
@@ -275,35 +285,39 @@ class RequestReader:
         """The exchange that the complete head asks for; raises RefusedError."""
         parser = self._parser
         assert parser is not None
-        old = parser.get_http_version() != "1.1"
-        awaits_continue = self._check_head(old)
+        keep_alive = parser.should_keep_alive()
+        self._check_head()
+        # Only HTTP/1.1 keeps a connection of which nothing is said (RFC 9112, 9.3), and to ask llhttp for the
+        # version takes as long as all else that is checked here.
+        plain = keep_alive and not self._said_connection
+        version = "1.1" if plain else parser.get_http_version()
+        old = version != "1.1"
         if old:
-            self._check_old_head(parser.get_http_version())
+            self._check_old_head(version)
+        if self._hosts != 1 and not (old and self._hosts == 0):
+            raise RefusedError(Reason.MALFORMED, "not exactly one Host")
         method = _METHODS.get(parser.get_method())
         if method is None:
             raise RefusedError(Reason.METHOD, "unsupported method")
         path, query = split_target(self._target, method)
-        connection = self._connection
-        keep_alive = parser.should_keep_alive()
-        exchange = Exchange(connection, method, path, query, self._headers, connection.now(), keep_alive, old)
-        if awaits_continue and not old:
-            exchange.awaits_continue = True
+        exchange = Exchange(self._connection, method, path, query, self._headers, keep_alive, old)
+        exchange.awaits_continue = self._awaits_continue and not old
         return exchange
 
-    def _check_head(self, old: bool) -> bool:
-        """Note what the fields say of the body, refuse what they may not; True if 100-continue is awaited."""
+    def _check_head(self) -> None:
+        """Note what the fields say of the body and of the connection; refuse what they may not."""
         limits = self._limits
         headers = self._headers
         read_bytes = self._begun_bytes + self._fed_bytes  # at least this head; rarely more than it may have
         if len(headers) > limits.headers or (read_bytes > limits.head_bytes and self._head_too_large()):
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
-        self._content_length = self._chunks = hosts = 0
-        self._chunked = self._upgrade = awaits_continue = False
+        self._content_length = self._chunks = self._hosts = 0
+        self._chunked = self._upgrade = self._awaits_continue = self._said_connection = False
         for name, value in headers:
             if name not in WATCHED:
                 continue
             if name == b"host":
-                hosts += 1
+                self._hosts += 1
                 check_host(value)
             elif name == b"content-length":
                 self._content_length = int(value)  # llhttp has seen to it that it is digits, and only once
@@ -312,16 +326,15 @@ class RequestReader:
                     raise RefusedError(Reason.MALFORMED, "unsupported Transfer-Encoding")
                 self._chunked = True
             elif name == b"expect":
-                awaits_continue = value.lower() == b"100-continue"
-                if value and not awaits_continue:
+                self._awaits_continue = value.lower() == b"100-continue"
+                if value and not self._awaits_continue:
                     raise RefusedError(Reason.MALFORMED, "unsupported expectation")
+            elif name == b"connection":
+                self._said_connection = True
             else:
                 self._upgrade = True
-        if hosts != 1 and not (old and hosts == 0):
-            raise RefusedError(Reason.MALFORMED, "not exactly one Host")
         if self._content_length > limits.body_bytes:
             raise RefusedError(Reason.BODY_TOO_LARGE, "request body too large")
-        return awaits_continue
 
     def _check_old_head(self, version: str) -> None:
         """Refuse what only HTTP/1.1 has, and any other version."""

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from functools import partial
 from ssl import SSLContext
-from typing import Protocol
+from typing import Protocol, cast
 
 from tidegate.core.reasons import Reason
 from tidegate.net.connection import Connection
@@ -130,7 +130,10 @@ class Server:
         handshake_s = None if self._ssl is None else self.limits.head_timeout_s
         try:
             await self._loop.connect_accepted_socket(
-                lambda: connection, accepted, ssl=self._ssl, ssl_handshake_timeout=handshake_s
+                lambda: cast(asyncio.Protocol, connection),
+                accepted,
+                ssl=self._ssl,
+                ssl_handshake_timeout=handshake_s,
             )
         except OSError:  # TLS failures are OSErrors too: nobody was served, nobody is told
             accepted.close()

@@ -37,7 +37,7 @@ class EventSplitter:
     def feed(self, data: bytes) -> list[bytes]:
         """Complete events, terminators included. Raises UpstreamError once an event outgrows the limit."""
         rest = self._rest
-        if not rest and b"\r" not in data and len(data) <= self.limit:
+        if not rest and data.find(b"\r") < 0 and len(data) <= self.limit:
             *events, tail = data.split(b"\n\n")
             if tail:
                 rest += tail
@@ -71,7 +71,7 @@ class EventSplitter:
 
 def data_of(event: bytes) -> bytes:
     """The content of its `data` lines, joined by LF; empty for an event that has none."""
-    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and b"\r" not in event:
+    if event.startswith(b"data: ") and event.find(b"\n") == len(event) - 2 and event.find(b"\r") < 0:
         return event[6:-2]
     return b"\n".join(_values_of(event, b"data"))
 

@@ -8,7 +8,7 @@ its own framing, said nothing against it and brought not a byte too many.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
@@ -20,12 +20,12 @@ from tidegate.net.headers import Headers
 if TYPE_CHECKING:
     from tidegate.net.client import Client
 
-ONE_WRITE_BYTES = 65_536
+ONE_WRITE_BYTES: Final = 65_536
 """A longer body is written by itself rather than copied behind its head."""
 
 
-class UpstreamConnection(asyncio.Protocol):
-    """Our side of one connection to an engine."""
+class UpstreamConnection:
+    """Our side of one connection to an engine: an `asyncio.Protocol` in all but inheritance."""
 
     __slots__ = (
         "_answered",
@@ -181,6 +181,12 @@ class UpstreamConnection(asyncio.Protocol):
         self._client.withdraw(self)
         self._parser = None
         self._break(str(exc) if exc else "the engine closed the connection")
+
+    def pause_writing(self) -> None:
+        pass  # a request is written whole, and bounded by what the server takes
+
+    def resume_writing(self) -> None:
+        pass
 
     def _break(self, detail: str) -> None:
         call = self._call

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
@@ -33,22 +33,24 @@ class Refusal(NamedTuple):
     quota: Quota | None = None
 
 
-class Asked(NamedTuple):
+class Asked:
     """A request after relief: the pool that will serve it and the output bound that it gets."""
 
-    pool: Pool
-    max_tokens: int | None
-    degraded: tuple[str, ...] = ()
+    def __init__(self, pool: Pool, max_tokens: int | None, degraded: tuple[str, ...] = ()) -> None:
+        self.pool: Final = pool
+        self.max_tokens: Final = max_tokens
+        self.degraded: Final = degraded
 
 
-class Standing(NamedTuple):
+class Standing:
     """What is the same for all requests of one key and class to one pool."""
 
-    scopes: tuple[Scope, ...]
-    hard: bool
-    """Some scope reserves the upper bound of a cost."""
-    flow: Flow
-    max_wait_s: float
+    def __init__(self, scopes: tuple[Scope, ...], flow: Flow, max_wait_s: float) -> None:
+        self.scopes: Final = scopes
+        self.flow: Final = flow
+        self.max_wait_s: Final = max_wait_s
+        self.hard: Final = any(scope.settings.metering is HARD for scope in scopes)
+        """Some scope reserves the upper bound of a cost."""
 
 
 @dataclass(slots=True, eq=False)
@@ -59,11 +61,18 @@ class Admission:
     pools: dict[str, Pool]
     rng: Random
     _ranks: dict[str, int] = field(init=False)
+    _per_input: float = field(init=False)  # credits per token: the weights, where they are quick to reach
+    _per_output: float = field(init=False)
+    _per_cheapest_input: float = field(init=False)
     _scopes: dict[tuple[str, ...], Scope] = field(default_factory=dict)
     _standings: dict[tuple[str, str, str, str], Standing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.settings.classes)}
+        weights = self.settings.weights
+        self._per_input = weights.input
+        self._per_output = weights.output
+        self._per_cheapest_input = min(weights.input, weights.cached_input)
 
     def admit(self, request: Request, now: float) -> Call | Refusal:
         """Take the request's charge, or say why not. Takes nothing when it refuses."""
@@ -141,16 +150,18 @@ class Admission:
 
     def _charge(self, request: Request, asked: Asked, certain: float, now: float) -> Call | Refusal:
         pool, max_tokens = asked.pool, asked.max_tokens
-        predictor, weights = pool.predictor, self.settings.weights
+        predictor = pool.predictor
         prompt = predictor.prompt_tokens(request)
         output = predictor.output_tokens(request, max_tokens)
         standing = self._standing(request, pool)
         bound = inf
         if standing.hard:
-            bound = predictor.prompt_tokens_bound(request) * weights.input
-            bound += predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
-        surest = certain * min(weights.input, weights.cached_input)
-        likely = prompt * weights.input + output * weights.output
+            bound = predictor.prompt_tokens_bound(request) * self._per_input
+            bound += (
+                predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * self._per_output
+            )
+        surest = certain * self._per_cheapest_input
+        likely = prompt * self._per_input + output * self._per_output
         charge = admit(now, standing.scopes, Estimate(surest, likely, bound))
         if isinstance(charge, Denial):
             wait_s = charge.retry_after_s if charge.retry_after_s < inf else None
@@ -166,7 +177,6 @@ class Admission:
             charge=charge,
             arrived_at=now,
             max_wait_s=standing.max_wait_s,
-            queue_until=now + standing.max_wait_s,
             ttft_until=now + deadlines.ttft_s,
             total_until=now + total_s,
             prompt_tokens=prompt,
@@ -186,7 +196,6 @@ class Admission:
             weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
             found = self._standings[who] = Standing(
                 scopes=tuple(scopes),
-                hard=any(scope.settings.metering is HARD for scope in scopes),
                 flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
                 max_wait_s=self.settings.classes[request.priority].max_wait_s,
             )

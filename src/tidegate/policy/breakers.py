@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
+from typing import Final
 
 from tidegate.policy.settings import BreakerSettings
 
@@ -26,7 +27,10 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-CLOSED, OPEN, HALF_OPEN = BreakerState  # a look-up on the enum costs as much as a call
+# By themselves: a look-up on the enum costs as much as a call.
+CLOSED: Final = BreakerState.CLOSED
+OPEN: Final = BreakerState.OPEN
+HALF_OPEN: Final = BreakerState.HALF_OPEN
 
 
 @dataclass(slots=True)

@@ -9,9 +9,9 @@ Data only; the governor moves it. A charge lives as long as the call, a hold as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 from math import inf
+from typing import Final
 
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
@@ -34,28 +34,17 @@ class Stage(Enum):
     ENDED = auto()
 
 
-WAITING, RETRYING, RUNNING, STREAMING, ENDING, ENDED = Stage  # a look-up on the enum costs as much as a call
+# By themselves: a look-up on the enum costs as much as a call.
+WAITING: Final = Stage.WAITING
+RETRYING: Final = Stage.RETRYING
+RUNNING: Final = Stage.RUNNING
+STREAMING: Final = Stage.STREAMING
+ENDING: Final = Stage.ENDING
+ENDED: Final = Stage.ENDED
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """A live request."""
-
-    request: Request
-    pool: Pool
-    flow: Flow
-    charge: Charge
-    arrived_at: float
-    max_wait_s: float  # for a first attempt, and again for each retry
-    queue_until: float
-    ttft_until: float
-    total_until: float
-    prompt_tokens: float  # estimate
-    output_tokens: float  # reserved
-    kv_tokens: float  # what it holds on a replica
-    max_tokens: int | None  # as dispatched, per choice
-    degraded: tuple[str, ...] = ()
-    caller_timeout: bool = False  # `total_until` is the caller's own deadline
 
     stage: Stage = WAITING
     waiting: Waiting | None = None
@@ -70,6 +59,40 @@ class Call:
     spent: bool = False  # some engine has computed for it
     cut: Reason | None = None
     armed_at: float = inf  # the earliest timer that is set for it
+
+    def __init__(
+        self,
+        *,
+        request: Request,
+        pool: Pool,
+        flow: Flow,
+        charge: Charge,
+        arrived_at: float,
+        max_wait_s: float,
+        ttft_until: float,
+        total_until: float,
+        prompt_tokens: float,
+        output_tokens: float,
+        kv_tokens: float,
+        max_tokens: int | None,
+        degraded: tuple[str, ...],
+        caller_timeout: bool,
+    ) -> None:
+        self.request = request
+        self.pool = pool
+        self.flow = flow
+        self.charge = charge
+        self.arrived_at = arrived_at
+        self.max_wait_s = max_wait_s  # for a first attempt, and again for each retry
+        self.queue_until = arrived_at + max_wait_s
+        self.ttft_until = ttft_until
+        self.total_until = total_until
+        self.prompt_tokens = prompt_tokens  # estimate
+        self.output_tokens = output_tokens  # reserved
+        self.kv_tokens = kv_tokens  # what it holds on a replica
+        self.max_tokens = max_tokens  # as dispatched, per choice
+        self.degraded = degraded
+        self.caller_timeout = caller_timeout  # `total_until` is the caller's own deadline
 
     @property
     def due_at(self) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.policy.settings import ClampStep, FallbackStep, ShedStep, Step
 
@@ -23,7 +23,7 @@ class Relief(NamedTuple):
     shed: bool = False
 
 
-NO_RELIEF = Relief()
+NO_RELIEF: Final = Relief()
 
 
 @dataclass(slots=True)

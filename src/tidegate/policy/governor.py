@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from tidegate.core.errors import CallerError
 from tidegate.core.messages import (
@@ -66,9 +66,9 @@ from tidegate.policy.timers import Timers
 RETRY_AFTER_MIN_S, RETRY_AFTER_MAX_S = 1.0, 120.0
 """The official SDKs do not retry at all after a Retry-After above 120 s."""
 
-UNSPENT = frozenset({FailureKind.CONNECT, FailureKind.BUSY, FailureKind.DENIED})
+UNSPENT: Final = frozenset({FailureKind.CONNECT, FailureKind.BUSY, FailureKind.DENIED})
 """The engine has computed nothing."""
-KILLING = frozenset({FailureKind.RESET, FailureKind.GARBAGE})
+KILLING: Final = frozenset({FailureKind.RESET, FailureKind.GARBAGE})
 """What a request that crashes its engine looks like: tried on one more replica, not on all the others."""
 
 REASON_OF_FAILURE = {
@@ -76,7 +76,7 @@ REASON_OF_FAILURE = {
     FailureKind.STALLED: Reason.UPSTREAM_TIMEOUT,
 }
 
-NO_USAGE = Usage(prompt_tokens=0, output_tokens=0)
+NO_USAGE: Final = Usage(prompt_tokens=0, output_tokens=0)
 
 
 class Stop:
@@ -257,7 +257,7 @@ class Governor:
         if call.produced <= call.output_tokens:
             return
         call.pool.queue.correct(call.flow, call.produced - call.output_tokens)
-        call.output_tokens = call.produced
+        call.output_tokens = float(call.produced)
         weights = self.settings.weights
         call.charge.extend(now, call.prompt_tokens * weights.input + call.produced * weights.output)
         call.hold.replica.grow(call.hold, call.prompt_tokens + call.produced)

@@ -15,18 +15,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
 from tidegate.policy.settings import MINUTE_S, LimitSettings, Metering, TokenWeights
 
-ROUNDING_S = 1e-9
+ROUNDING_S: Final = 1e-9
 """A shorter wait is rounding of our own arithmetic, not a debt."""
 
 
-HARD = Metering.HARD
+HARD: Final = Metering.HARD
 
 
 def cost_of(usage: Usage, weights: TokenWeights) -> float:
@@ -36,15 +36,16 @@ def cost_of(usage: Usage, weights: TokenWeights) -> float:
     return fresh * weights.input + cached * weights.cached_input + usage.output_tokens * weights.output
 
 
-class Estimate(NamedTuple):
+class Estimate:
     """Credits that a request may cost, from the surest to the most that it can."""
 
-    certain: float
-    """Lower bound: no tokeniser could make it less."""
-    likely: float
-    """What a learned scope reserves."""
-    bound: float
-    """What a hard scope reserves; inf where nothing bounds the output. For hard scopes only."""
+    def __init__(self, certain: float, likely: float, bound: float) -> None:
+        self.certain: Final = certain
+        """Lower bound: no tokeniser could make it less."""
+        self.likely: Final = likely
+        """What a learned scope reserves."""
+        self.bound: Final = bound
+        """What a hard scope reserves; inf where nothing bounds the output. For hard scopes only."""
 
 
 @dataclass(slots=True)
@@ -160,13 +161,14 @@ class Denial(NamedTuple):
     detail: str
 
 
-@dataclass(slots=True)
 class Charge:
     """What one logical request has reserved in each of its scopes; retries and hedges share it."""
 
-    scopes: tuple[Scope, ...]
-    reserved: list[float]
     settled: bool = False
+
+    def __init__(self, scopes: tuple[Scope, ...], reserved: list[float]) -> None:
+        self.scopes = scopes
+        self.reserved = reserved
 
     def extend(self, now: float, credits: float) -> None:
         """The request has already cost `credits`: reserve the difference where less was reserved."""
@@ -191,10 +193,11 @@ class Charge:
         """The request cost `credits` in all. Every ending of what was let in calls this once."""
         assert not self.settled, "a charge is settled once"
         self.settled = True
-        for scope, reserved in zip(self.scopes, self.reserved, strict=True):
+        for index, scope in enumerate(self.scopes):
             scope.in_flight -= 1
             if scope.tokens is None:
                 continue
+            reserved = self.reserved[index]
             if credits > reserved:
                 scope.tokens.take(now, credits - reserved)
             else:
@@ -210,8 +213,8 @@ def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge |
             denials = [_denial(now, each, estimate) for each in scopes]
             return max((each for each in denials if each is not None), key=lambda each: each.retry_after_s)
         reserved.append(reservation)
-    for scope, reservation in zip(scopes, reserved, strict=True):
-        scope.take(now, reservation)
+    for index, scope in enumerate(scopes):
+        scope.take(now, reserved[index])
     return Charge(scopes, reserved)
 
 
@@ -273,13 +276,15 @@ def quota(now: float, scopes: tuple[Scope, ...]) -> Quota | None:
             tokens, tokens_left = scope.tokens, left
     if requests is None and tokens is None:
         return None
-    return Quota(*_shown(now, requests, requests_left), *_shown(now, tokens, tokens_left))
+    return Quota(
+        None if requests is None else int(requests.burst),
+        None if requests is None else _whole(requests_left),
+        None if requests is None else max(0.0, requests.full_at - now),
+        None if tokens is None else int(tokens.burst),
+        None if tokens is None else _whole(tokens_left),
+        None if tokens is None else max(0.0, tokens.full_at - now),
+    )
 
 
-def _shown(
-    now: float, bucket: Bucket | None, left: float
-) -> tuple[int, int, float] | tuple[None, None, None]:
-    if bucket is None:
-        return None, None, None
-    wait_s = bucket.full_at - now
-    return int(bucket.burst), int(left + 1e-6) if left > 0 else 0, wait_s if wait_s > 0 else 0.0
+def _whole(left: float) -> int:
+    return int(left + 1e-6) if left > 0 else 0

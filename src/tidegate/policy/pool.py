@@ -290,7 +290,7 @@ class Pool:
     def on_sent(self, member: Member, request: Request) -> None:
         """A request goes to a replica: its prompt will be in the cache there."""
         if self.prefixes is not None and request.prefix:
-            most: float = self.settings.routing.index_blocks
+            most = float(self.settings.routing.index_blocks)
             if request.prefix_block_tokens > 0:
                 most = min(most, member.replica.kv_limit / request.prefix_block_tokens)
             self.prefixes.sent(member.key, request.prefix, int(most))

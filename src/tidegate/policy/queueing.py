@@ -23,17 +23,20 @@ from math import inf
 from tidegate.policy.settings import ClassSettings, QueueSettings
 
 
-@dataclass(slots=True, eq=False)
 class Waiting:
     """A queued request, as little of it as the queue needs. `item` is its owner's."""
 
-    item: object
-    seq: int
-    cost: float  # tokens
-    body_bytes: int
-    deadline_at: float
-    flow: Flow
     queued: bool = False
+
+    def __init__(
+        self, item: object, *, seq: int, cost: float, body_bytes: int, deadline_at: float, flow: Flow
+    ) -> None:
+        self.item = item
+        self.seq = seq
+        self.cost = cost  # tokens
+        self.body_bytes = body_bytes
+        self.deadline_at = deadline_at
+        self.flow = flow
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +131,9 @@ class Queue:
     def push(self, item: object, flow: Flow, cost: float, body_bytes: int, deadline_at: float) -> Waiting:
         """Let a request wait. The caller has made room."""
         self._seq += 1
-        entry = Waiting(item, self._seq, cost, body_bytes, deadline_at, flow)
+        entry = Waiting(
+            item, seq=self._seq, cost=cost, body_bytes=body_bytes, deadline_at=deadline_at, flow=flow
+        )
         self._enter(entry)
         return entry
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from random import Random
 from typing import Generic, TypeVar
@@ -16,12 +15,12 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-@dataclass(slots=True, eq=False)
 class Ranking(Generic[T]):
     """Items by load. Each has a key, which is a number of its own and never changes."""
 
-    _order: list[tuple[float, int, T]] = field(default_factory=list)
-    _loads: dict[int, float] = field(default_factory=dict)  # by key
+    def __init__(self) -> None:
+        self._order: list[tuple[float, int, T]] = []
+        self._loads: dict[int, float] = {}  # by key
 
     def place(self, key: int, item: T, load: float) -> None:
         """Let `item` have this load, whether it was there or not."""

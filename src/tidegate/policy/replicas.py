@@ -21,14 +21,15 @@ DEFAULT_CONCURRENCY = 256
 """vLLM's default `max_num_seqs`; an engine that tells its slots overrides it."""
 
 
-@dataclass(slots=True, eq=False)
 class Hold:
     """What one attempt occupies on a replica, from its dispatch to its end."""
 
-    replica: Replica
-    kv_tokens: float
-    prefill_tokens: float
     released: bool = False
+
+    def __init__(self, replica: Replica, kv_tokens: float, prefill_tokens: float) -> None:
+        self.replica = replica
+        self.kv_tokens = kv_tokens
+        self.prefill_tokens = prefill_tokens
 
 
 @dataclass(slots=True, eq=False)
@@ -123,7 +124,7 @@ class Replica:
 
     def has_room(self, now: float, kv_tokens: float, prefill_tokens: float) -> bool:
         """Whether it may be given one more request now. An idle replica may always be given one."""
-        running: float = self.in_flight
+        running = float(self.in_flight)
         kv_held = self.kv_held
         if self.others and now < self.seen_at + self.health.stale_after_s:
             running, kv_held = running + self.others, kv_held + self.kv_others
@@ -183,9 +184,9 @@ class Replica:
         """A scrape: learn its size, and what it holds beyond what we sent."""
         self.seen_at = now
         if seen.slots is not None:
-            self.slots = seen.slots
+            self.slots = float(seen.slots)
         if seen.kv_capacity_tokens is not None:
-            self.kv_capacity = seen.kv_capacity_tokens
+            self.kv_capacity = float(seen.kv_capacity_tokens)
         self._set_limits()
         if seen.running is not None:
             ours = max(self.in_flight, seen.in_flight_before)

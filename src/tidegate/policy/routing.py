@@ -114,15 +114,14 @@ def tokens_load(replica: Loaded) -> float:
 
 
 def _least(candidates: Sequence[R], load: Callable[[Loaded], float], rng: Random) -> R:
-    best = [candidates[0]]
-    lowest = load(best[0])
-    for replica in candidates[1:]:
-        each = load(replica)
-        if each < lowest:
-            best, lowest = [replica], each
-        elif each == lowest:
-            best.append(replica)
-    return best[0] if len(best) == 1 else best[int(rng.random() * len(best))]
+    loads = [load(replica) for replica in candidates]
+    lowest = min(loads)
+    first = loads.index(lowest)
+    ties = loads.count(lowest)
+    if ties > 1:
+        for _ in range(int(rng.random() * ties)):
+            first = loads.index(lowest, first + 1)
+    return candidates[first]
 
 
 @dataclass(slots=True, frozen=True)

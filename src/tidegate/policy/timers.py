@@ -8,7 +8,6 @@ hundred thousand short requests with ten-minute deadlines do not stay in memory 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Generic, TypeVar
@@ -16,14 +15,14 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
 class Timers(Generic[T]):
     """Items by the instant at which they are due; equal instants keep the order of `set`."""
 
-    is_dead: Callable[[T], bool]
-    _heap: list[tuple[float, int, T]] = field(default_factory=list)
-    _seq: int = 0
-    _dead: int = 0
+    def __init__(self, is_dead: Callable[[T], bool]) -> None:
+        self.is_dead = is_dead
+        self._heap: list[tuple[float, int, T]] = []
+        self._seq = 0
+        self._dead = 0
 
     def set(self, when: float, item: T) -> None:
         """Make `item` due at `when`. It may be there more than once."""

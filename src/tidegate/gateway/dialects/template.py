@@ -32,7 +32,7 @@ class Template:
         if not data.endswith(suffix) or not data.startswith(self._prefixes):
             return None
         events = data.count(b"\n\n")
-        if data.count(suffix) != events or b"\r" in data:
+        if data.count(suffix) != events or data.find(b"\r") >= 0:  # `in` tries for a number first
             return None
         started, text_bytes = 0, len(data) - events * len(suffix)
         for prefix in self._prefixes:
@@ -41,7 +41,7 @@ class Template:
             text_bytes -= times * len(prefix)
             if started == events:
                 # Escapes of six bytes hide characters of up to three; such text is better parsed.
-                return None if b"\\" in data and b"\\u" in data else (events, text_bytes)
+                return None if data.find(b"\\") >= 0 and b"\\u" in data else (events, text_bytes)
         return None
 
     def learn(self, event: bytes, member: str) -> None:

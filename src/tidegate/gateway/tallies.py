@@ -1,0 +1,119 @@
+"""What has become of the requests, in sums? Counts and histograms that each ending is added to.
+
+Everything comes from the `RequestRecord` that the governor writes at each ending; to add one costs a few
+look-ups. `metrics` shows it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from tidegate.core.reasons import Reason
+from tidegate.core.records import Budgets, RequestRecord
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+TPOT_SECONDS = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.5, 1.0)
+
+CLIENT_GONE: Final = Reason.CLIENT_GONE
+
+
+class Histogram:
+    """Counts by bucket, and the sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: cumulative, by upper bound."""
+        running, found = 0.0, []
+        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+            running += count
+            found.append((bound, running))
+        return found
+
+
+class Latencies:
+    """The histograms of one class in one pool."""
+
+    __slots__ = ("e2e", "held", "missed", "queued", "tpot", "ttft")
+
+    def __init__(self) -> None:
+        self.ttft = Histogram(SECONDS)
+        self.tpot = Histogram(TPOT_SECONDS)
+        self.e2e = Histogram(SECONDS)
+        self.queued = Histogram(SECONDS)
+        self.held = self.missed = 0
+
+
+class Counts:
+    """What one tenant has had in one class of one pool."""
+
+    __slots__ = ("cached_input", "input", "output", "retries", "statuses")
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+        self.input = self.output = self.cached_input = self.retries = 0
+
+
+class RequestTally:
+    """Sums over all that has ended."""
+
+    def __init__(self, budgets: dict[str, Budgets]) -> None:
+        self.latencies: dict[tuple[str, str], Latencies] = {}
+        """By pool and class."""
+        self.counts: dict[tuple[str, str, str], Counts] = {}
+        """By pool, class and tenant."""
+        self.refusals: dict[tuple[str, str, str], int] = {}
+        """By reason, pool and tenant."""
+        self._budgets = budgets
+
+    def observe(self, record: RequestRecord) -> None:
+        """A request has ended."""
+        pool, priority, reason = record.pool, record.priority, record.reason
+        counts = self.counts.get((pool, priority, record.tenant))
+        if counts is None:
+            counts = self.counts[pool, priority, record.tenant] = Counts()
+        counts.statuses[record.status] = counts.statuses.get(record.status, 0) + 1
+        if reason is not None:
+            self.refused(reason, record.tenant, pool)
+        latencies = self.latencies.get((pool, priority))
+        if latencies is None:
+            latencies = self.latencies[pool, priority] = Latencies()
+        if record.dispatched_at is not None:
+            counts.input += record.prompt_tokens
+            counts.output += record.output_tokens
+            counts.cached_input += record.cached_tokens
+            counts.retries += record.attempts - 1
+            self._time(latencies, record)
+        budgets = self._budgets.get(priority)
+        if budgets is not None and reason is not CLIENT_GONE:
+            if budgets.held_by(record):
+                latencies.held += 1
+            else:
+                latencies.missed += 1
+
+    @staticmethod
+    def _time(latencies: Latencies, record: RequestRecord) -> None:
+        assert record.dispatched_at is not None
+        latencies.queued.observe(record.dispatched_at - record.arrived_at)
+        if record.reason is not CLIENT_GONE:
+            latencies.e2e.observe(record.ended_at - record.arrived_at)
+        if record.first_token_at is not None:
+            latencies.ttft.observe(record.first_token_at - record.arrived_at)
+            if (tpot_s := record.tpot_s) is not None:
+                latencies.tpot.observe(tpot_s)
+
+    def refused(self, reason: Reason, tenant: str, pool: str = "") -> None:
+        """A request was refused, by the governor or before it saw the request."""
+        key = (reason.value, pool, tenant)
+        self.refusals[key] = self.refusals.get(key, 0) + 1
