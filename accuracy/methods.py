@@ -20,6 +20,7 @@ from accuracy.engines import Engine, engine
 from accuracy.replay import Times, by_line, on_a_replica, on_ranks
 from accuracy.runs import Request, Run
 from accuracy.scoring import Figures, figures, measured, quantile, tpot_s
+from accuracy.series import Series, second_by_second
 from accuracy.tables import LockStep, table_of
 from tidegate.core.curve import Linear
 from tidegate.perf.calibration import fit
@@ -50,13 +51,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Relative."""
     ttft_per_percent: float
     """Relative change of the mean TTFT when every step takes 1 % longer."""
+    series: Series | None = None
 
 
 def by_tables(run: Run, runs: Sequence[Run], fitted: dict[str, float] | None = None) -> Result:
     """With the operator tables. `fitted`: constants of an earlier fit."""
     others = [other for other in runs if other is not run and other.description.gpu == run.description.gpu]
     gap_s = _gap_s(others) if fitted is None else fitted.get("gap_s", 0.0)
-    return _judged(
+    result = _judged(
         run,
         "tables",
         lambda slower: _from_tables(run, gap_s, slower),
@@ -64,6 +66,9 @@ def by_tables(run: Run, runs: Sequence[Run], fitted: dict[str, float] | None = N
         {"gap_s": gap_s} if others else {},
         ", ".join(other.name for other in others) or "nothing",
     )
+    one = engine(run)
+    curve = table_of(one, run.description.model, gap_s)
+    return msgspec.structs.replace(result, series=second_by_second(run, one, curve))
 
 
 def calibrated(run: Run, fitted: dict[str, float] | None = None) -> Result:

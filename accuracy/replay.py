@@ -31,14 +31,15 @@ def on_a_replica(engine: Engine, curve: Curve, requests: Sequence[Request]) -> T
 
     for request in requests:
         advance(request.queued_s)
-        refusal = replica.submit(request.queued_s, _prompt(request))
+        refusal = replica.submit(request.queued_s, prompt_of(request))
         if refusal is not None:
             raise ValueError(f"request {request.id}: {refusal}")
     advance(1e9)
     return {request.id: (first_s[request.id], last_s[request.id]) for request in requests}
 
 
-def _prompt(request: Request) -> Prompt:
+def prompt_of(request: Request) -> Prompt:
+    """As the simulator knows it."""
     return Prompt(
         id=request.id,
         prompt_tokens=request.prompt_tokens,

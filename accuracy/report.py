@@ -55,6 +55,14 @@ the other 150 only. Of those the fit knows when they were sent and how long they
 when they were sent.
 """
 
+SERIES = """\
+## Second by second
+
+Once a second the engines recorded how many sequences ran and waited and how much of the KV cache they held.
+These are means over a run, and how far off the simulated replica (by tables) was at the same seconds; the
+clocks of both may differ by parts of a second.
+"""
+
 FOOT = """\
 ## What is assumed
 
@@ -111,7 +119,7 @@ def page(results: Sequence[Result]) -> str:
     for method, text in (("tables", TABLES), ("calibrated", CALIBRATED)):
         chosen = [result for result in results if result.method == method]
         parts += [text, _errors(chosen), _fits(chosen)]
-    parts += [_seconds(results), FOOT]
+    parts += [_seconds(results), SERIES, _series(results), FOOT]
     return "\n".join(parts)
 
 
@@ -169,6 +177,22 @@ def _seconds(results: Sequence[Result]) -> str:
         ]
         rows.append([f"`{result.run}`", result.method, *pairs])
     return "## Measured and simulated\n\n" + _markdown(["run", "way", *COLUMNS.values()], rows)
+
+
+def _series(results: Sequence[Result]) -> str:
+    rows = []
+    for result in results:
+        if (one := result.series) is None:
+            continue
+        kv = "not recorded"
+        if one.kv_used is not None and one.kv_used_off is not None:
+            kv = f"{100 * one.kv_used:.1f} % ± {100 * one.kv_used_off:.1f} %"
+        running, waiting = (
+            f"{mean:.1f} ± {off:.1f}"
+            for mean, off in ((one.running, one.running_off), (one.waiting, one.waiting_off))
+        )
+        rows.append([f"`{result.run}`", running, waiting, kv])
+    return _markdown(["run", "running", "waiting", "KV cache in use"], rows)
 
 
 def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

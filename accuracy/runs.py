@@ -1,7 +1,8 @@
 """What was measured, and on what?
 
-A folder of runs holds `runs.json`, and for each run `RUN.requests.csv.gz` and the workload that `runs.json`
-names: the form of `../shared/data/vllm-measured-requests`, whose README says where it comes from.
+A folder of runs holds `runs.json`, and for each run `RUN.requests.csv.gz`, the workload that `runs.json`
+names, and perhaps `RUN.timeseries.csv.gz`: the form of `../shared/data/vllm-measured-requests`, whose README
+says where it comes from.
 """
 
 from __future__ import annotations
@@ -70,11 +71,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     last_token_s: float
 
 
+class Tick(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine's state at an instant."""
+
+    at_s: float
+    running: int
+    waiting: int
+    kv_used: float
+    """Share of the KV cache, 0..1."""
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run, its requests in the order in which the engine queued them."""
 
     description: Description
     requests: tuple[Request, ...]
+    ticks: tuple[Tick, ...] = ()
+    """Second by second, where that was recorded."""
 
     @property
     def name(self) -> str:
@@ -85,7 +98,10 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 def read_runs(folder: Path = RUNS) -> list[Run]:
     """All runs of a folder."""
     descriptions = msgspec.json.decode((folder / "runs.json").read_bytes(), type=list[Description])
-    return [Run(description=one, requests=_requests(folder, one)) for one in descriptions]
+    return [
+        Run(description=one, requests=_requests(folder, one), ticks=_ticks(folder, one))
+        for one in descriptions
+    ]
 
 
 def _requests(folder: Path, description: Description) -> tuple[Request, ...]:
@@ -105,6 +121,21 @@ def _requests(folder: Path, description: Description) -> tuple[Request, ...]:
         for row, plan in zip(measured, planned, strict=True)
     ]
     return tuple(sorted(requests, key=lambda request: (request.queued_s, request.id)))
+
+
+def _ticks(folder: Path, description: Description) -> tuple[Tick, ...]:
+    path = folder / f"{description.run}.timeseries.csv.gz"
+    if not path.exists():
+        return ()
+    return tuple(
+        Tick(
+            at_s=float(row["t"]),
+            running=int(row["running"]),
+            waiting=int(row["waiting"]),
+            kv_used=float(row["kv_cache_pct"]) / 100,
+        )
+        for row in read_rows(path)
+    )
 
 
 def _blocks(ranges: str) -> tuple[int, ...]:
