@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 COMPILED := build/installed
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check test-compiled bench test-engines exactness format clean
+.PHONY: help venv demo test check test-compiled bench accuracy exactness test-engines format clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
