@@ -14,14 +14,16 @@ from tidegate.sim.settings import ReplicaSettings
 GIB = 2**30
 BLOCK_TOKENS = 16
 RESERVED_BYTES = 1.2 * GIB
-"""What vLLM keeps besides weights and KV cache: what its own block counts imply, on seven models."""
+"""What vLLM keeps besides weights and KV cache: what its own block counts imply, on seven models (0.3 to 1.4
+GiB; own computation)."""
 MEMORY_SHARE = 0.9
 """vLLM's default `gpu_memory_utilization`."""
 GPUS = {
-    "NVIDIA GeForce RTX 4090": ("RTX4090", 23.52 * GIB),
-    "NVIDIA RTX PRO 6000": ("RTXPRO6000", 94.97 * GIB),
+    "RTX 4090": ("RTX4090", 23.52 * GIB),
+    "RTX PRO 6000": ("RTXPRO6000", 94.97 * GIB),
 }
-"""Name in the operator tables, and memory (as `runs.json` and, for the second, the tables' source say)."""
+"""By a part of its name, its name in the operator tables, and its memory (as `runs.json` and, for the second,
+the source of the tables say)."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,18 +63,22 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     data_ranks: int
     """Each of them schedules for itself, with `settings`."""
     settings: ReplicaSettings
-    blocks_recorded: bool
 
 
 def engine(run: Run) -> Engine:
     """From what the run recorded; memory for the KV cache, where it did not, from vLLM's own formula."""
     description = run.description
     arguments = description.engine_kwargs
-    if description.gpu not in GPUS:
+    known = [GPUS[name] for name in GPUS if name in description.gpu]
+    if not known:
         raise ConfigurationError([f"run {run.name}: no operator tables are known for {description.gpu}"])
-    gpu, memory_bytes = GPUS[description.gpu]
+    gpu, memory_bytes = known[0]
     shape = shapes()[description.model]
     tensor_ranks, data_ranks = arguments.tensor_parallel_size, arguments.data_parallel_size
+    if data_ranks > 1 and not (arguments.enable_expert_parallel and shape.num_experts):
+        raise ConfigurationError(
+            [f"run {run.name}: data-parallel ranks are modelled only if they share experts"]
+        )
     if description.kv_cache is not None:
         blocks = description.kv_cache.num_gpu_blocks
     else:
@@ -84,7 +90,6 @@ def engine(run: Run) -> Engine:
         shape=shape,
         tensor_ranks=tensor_ranks,
         data_ranks=data_ranks,
-        blocks_recorded=description.kv_cache is not None,
         settings=ReplicaSettings(
             max_num_seqs=arguments.max_num_seqs,
             max_batched_tokens=arguments.max_num_batched_tokens,

@@ -56,7 +56,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 def by_tables(run: Run, runs: Sequence[Run], fitted: dict[str, float] | None = None) -> Result:
     """With the operator tables. `fitted`: constants of an earlier fit."""
-    others = [other for other in runs if other is not run and other.description.gpu == run.description.gpu]
+    others = [other for other in runs if other is not run and engine(other).gpu == engine(run).gpu]
     gap_s = _gap_s(others) if fitted is None else fitted.get("gap_s", 0.0)
     result = _judged(
         run,

@@ -34,13 +34,6 @@ class KvCache(msgspec.Struct, frozen=True, kw_only=True):
 
     num_gpu_blocks: int
     block_size: int
-    enable_prefix_caching: bool
-
-
-class Hardware(msgspec.Struct, frozen=True, kw_only=True):
-    """What the engine said of its accelerator."""
-
-    device_total_memory_bytes: int
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,11 +42,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     model: str
     gpu: str
-    vllm_version: str
-    date: str
     engine_kwargs: EngineArguments
     kv_cache: KvCache | None
-    hardware: Hardware | None
     workload: str
 
 
