@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from itertools import product
 
+import msgspec
 import pytest
 
+from tidegate.core.curve import Curve
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.operators import Measured, Row, experts, measured, table
 
@@ -91,6 +93,13 @@ def test_decode_runs_follow_the_table(operators: Measured) -> None:
     assert run.steps == 61  # means of 100 to 160
     for k in range(run.steps):
         assert run.first_s + k * run.growth_s == pytest.approx(steps.step_s(4, context + 4 * k), rel=1e-12)
+
+
+def test_a_table_survives_json(operators: Measured) -> None:
+    """Tapes and profiles carry it."""
+    steps = table(operators, layers=10)
+
+    assert msgspec.json.decode(msgspec.json.encode(steps), type=Curve) == steps
 
 
 def test_unmeasured_corners_go_on_as_the_cells_before_them() -> None:
