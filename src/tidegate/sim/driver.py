@@ -224,7 +224,8 @@ class Driver:
 
     def _on_happenings(self, now: float, news: list[tuple[Attempt, Happening]]) -> None:
         for attempt, happening in news:
-            if attempt.open:
+            # Of an answer that is not streamed the gateway sees nothing before its end.
+            if attempt.open and (attempt.streams or happening.kind == FINISHED):
                 self._on_happening(now, attempt, happening)
 
     def _on_happening(self, now: float, attempt: Attempt, happening: Happening) -> None:

@@ -51,7 +51,7 @@ class Node:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     """What its engine holds, by the id of the sequence."""
     armed_at: float = inf
-    """When the engine is looked at next; an earlier entry of the agenda is an old one."""
+    """When its engine is next heard; another entry of the agenda is an old one."""
     open_attempts: int = 0
     """At the gateway's end."""
     known: bool = False
@@ -126,32 +126,51 @@ class Fleet:
             self.arm(node)
 
     def arm(self, node: Node) -> None:
-        """Have its engine looked at when it next has something to tell."""
+        """Have its engine heard when what it says next has come over the wire: nobody needs it before."""
         next_at = node.engine.next_at()
-        if next_at != node.armed_at:
-            node.armed_at = next_at
-            self.agenda.at(next_at, self._advance, node)
+        if next_at <= self.agenda.now:  # time has passed for it: what it said meanwhile is on the wire
+            self._send_news(self.agenda.now, node)
+            next_at = node.engine.next_at()
+        heard_at = next_at + self.network.delay_s
+        if heard_at != node.armed_at:
+            node.armed_at = heard_at
+            self.agenda.at(heard_at, self._hear, node)
 
-    def _advance(self, now: float, node: Node) -> None:
-        if now != node.armed_at:
-            return
+    def _hear(self, now: float, node: Node) -> None:
+        if now == node.armed_at:  # else it was armed for another instant since
+            news = self._news(now, node)
+            self.arm(node)
+            if news:
+                self.on_happenings(now, news)
+
+    def _news(self, now: float, node: Node) -> list[tuple[Attempt, Happening]]:
+        """What has come over the wire by now. What has happened since then comes later."""
+        attempts, news, later_at = node.attempts, list[tuple[Attempt, Happening]](), now
+        arrived = news
         node.armed_at = inf
-        attempts, told_at, news = node.attempts, -inf, list[tuple[Attempt, Happening]]()
         for happening in node.engine.advance(now):
             if happening.kind == FINISHED:
-                attempt = attempts.pop(happening.sequence.id)
-            elif not (attempt := attempts[happening.sequence.id]).streams:
-                continue
-            if happening.at != told_at:  # what a step brings arrives together
-                told_at, news = happening.at, []
-                self.agenda.at(told_at + self.network.delay_s, self.on_happenings, news)
+                attempt = attempts.pop(happening.sequence.id, None)
+            else:
+                attempt = attempts.get(happening.sequence.id)
+            if attempt is None:
+                continue  # the gateway has hung up
+            heard_at = happening.at + self.network.delay_s
+            if heard_at != later_at:
+                later_at, news = heard_at, []
+                self.agenda.at(heard_at, self.on_happenings, news)
             news.append((attempt, happening))
-        self.arm(node)
+        return arrived
+
+    def _send_news(self, now: float, node: Node) -> None:
+        arrived = self._news(now, node)
+        if arrived:
+            self.agenda.at(now, self.on_happenings, arrived)
 
     def lose(self, now: float, node: Node) -> None:
-        """All its work is lost, and the connections break."""
+        """All its work is lost, and the connections break. What it had said is on the wire."""
+        self._send_news(now, node)
         node.engine.clear(now)
-        node.armed_at = inf
         for attempt in node.attempts.values():
             self.agenda.at(now + self.network.delay_s, self.on_broken, (attempt, FailureKind.RESET))
         node.attempts.clear()
