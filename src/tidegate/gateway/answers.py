@@ -16,10 +16,6 @@ from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.gateway.apis import Api, Form
 from tidegate.net.headers import Headers
 
-_FORM: Final = b"x-ratelimit-limit-%b: %%d\r\nx-ratelimit-remaining-%b: %%d\r\nx-ratelimit-reset-%b: %%b\r\n"
-_REQUESTS: Final = _FORM % ((b"requests",) * 3)
-_TOKENS: Final = _FORM % ((b"tokens",) * 3)
-
 LONGEST_WAIT_S = 120
 DAY_S: Final = 86_400.0
 ROUNDING: Final = 5e-7
@@ -70,29 +66,29 @@ def quota_lines(quota: Quota) -> bytes:
 
     Header lines and not pairs, because every governed answer has them.
     """
-    form, values = b"", list[object]()
-    if quota.limit_requests is not None:
-        form = _REQUESTS
-        values += (
-            quota.limit_requests,
-            max(quota.remaining_requests or 0, 0),
-            duration(quota.reset_requests_s or 0.0),
+    lines = b""
+    limit = quota.limit_requests
+    if limit is not None:
+        left, full_s = quota.remaining_requests or 0, quota.reset_requests_s or 0.0
+        lines = (
+            b"x-ratelimit-limit-requests: %d\r\nx-ratelimit-remaining-requests: %d\r\n"
+            b"x-ratelimit-reset-requests: %b\r\n" % (limit, max(left, 0), duration(full_s))
         )
-    if quota.limit_tokens is not None:
-        form += _TOKENS
-        values += (
-            quota.limit_tokens,
-            max(quota.remaining_tokens or 0, 0),
-            duration(quota.reset_tokens_s or 0.0),
+    limit = quota.limit_tokens
+    if limit is not None:
+        left, full_s = quota.remaining_tokens or 0, quota.reset_tokens_s or 0.0
+        lines += (
+            b"x-ratelimit-limit-tokens: %d\r\nx-ratelimit-remaining-tokens: %d\r\n"
+            b"x-ratelimit-reset-tokens: %b\r\n" % (limit, max(left, 0), duration(full_s))
         )
-    return form % tuple(values)
+    return lines
 
 
 def duration(seconds: float) -> bytes:
     """A wait in OpenAI's form, rounded up: `20ms`, `1s`, `6m0s`, `1h0m0s`; never is said as a day."""
     if seconds <= 0:
         return b"0s"
-    milliseconds = ceil((seconds if seconds < inf else DAY_S) * 1000 - ROUNDING)
+    milliseconds: int = ceil((seconds if seconds < inf else DAY_S) * 1000 - ROUNDING)
     if milliseconds < 1000:
         return b"%dms" % milliseconds
     minutes, rest_s = divmod(-(-milliseconds // 1000), 60)

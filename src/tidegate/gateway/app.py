@@ -301,8 +301,8 @@ class Gateway:
         more: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer with the error that the table of reasons has for this."""
-        headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s), *more]
-        lines = quota_lines(quota) if quota is not None else b""
+        headers = [JSON, *refusal_headers(reason, retry_after_s), *more]
+        lines = b"x-request-id: %b\r\n" % request_id + (quota_lines(quota) if quota is not None else b"")
         body = error_body(reason, detail, param=param, api=api)
         exchange.respond(ANSWERS[reason].status, headers, body, lines)
 

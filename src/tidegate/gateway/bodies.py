@@ -9,7 +9,7 @@ bound and the engine another.
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -77,6 +77,7 @@ class Body:
         "prompt_bytes",
         "prompt_tokens_known",
         "prompts",
+        "raw",
         "stream",
         "wants_usage",
     )
@@ -85,6 +86,7 @@ class Body:
         self,
         *,
         api: Api,
+        raw: bytes,
         fields: dict[str, msgspec.Raw],
         model: str,
         stream: bool,
@@ -97,6 +99,8 @@ class Body:
         prompt_tokens_known: int,
     ) -> None:
         self.api: Final = api
+        self.raw: Final = raw
+        """As it came; the fields are slices of it."""
         self.fields: Final = fields
         self.model: Final = model
         self.stream: Final = stream
@@ -131,9 +135,9 @@ class Body:
         `as_stream` asks for a stream, and its usage, although the client wants the answer whole.
         """
         asks_usage = inject_usage and self.stream and self.api.asks_usage
-        unwanted = not QUEUE_JUMPING.isdisjoint(self.fields)
+        unwanted = _jumps(self.fields)
         if model is None and max_tokens is None and not (asks_usage or as_stream or unwanted):
-            return _encode(self.fields)
+            return self.raw if _is_plain(self.raw, self.fields) else _encode(self.fields)
         fields: dict[str, Any] = self.fields.copy()
         if model is not None:
             fields["model"] = model
@@ -200,6 +204,7 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
         return _too_many_choices(said, generated * prompts, batch)
     return Body(
         api=api,
+        raw=raw,
         fields=opened,
         model=said["model"],
         stream=said.get("stream") or False,
@@ -211,6 +216,22 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
         prompt_bytes=prompt.text_bytes,
         prompt_tokens_known=prompt.tokens_known,
     )
+
+
+def _jumps(fields: dict[str, msgspec.Raw]) -> bool:
+    return any(name in QUEUE_JUMPING for name in fields)
+
+
+def _is_plain(raw: bytes, fields: dict[str, msgspec.Raw]) -> bool:
+    """Whether to write `fields` anew would give `raw` again, told without doing it.
+
+    Each member takes its name, its value and four characters: two quotes, a colon, and a comma or bracket.
+    Where there is room for no more, there are no white space, no second member of a name and no escapes.
+    """
+    least_bytes = 1
+    for name, value in fields.items():
+        least_bytes += len(name) + len(value) + 4
+    return least_bytes == len(raw)
 
 
 # -- the top level --------------------------------------------------------------------------------
@@ -336,7 +357,7 @@ def _read(api: Api, fields: dict[str, msgspec.Raw]) -> dict[str, Any] | Problem:
     return said
 
 
-def _one_bound(api: Api, said: Mapping[str, Any]) -> int | Problem | None:
+def _one_bound(api: Api, said: dict[str, Any]) -> int | Problem | None:
     """The output bound, if all names that carry one agree: engines differ in which they believe."""
     bound: int | None = None
     for name in api.bounds:
@@ -349,7 +370,7 @@ def _one_bound(api: Api, said: Mapping[str, Any]) -> int | Problem | None:
     return bound
 
 
-def _outputs(said: Mapping[str, Any]) -> tuple[int, int]:
+def _outputs(said: dict[str, Any]) -> tuple[int, int]:
     """Outputs that come back and that are generated, per prompt."""
     if "n" not in said and "n_cmpl" not in said and "best_of" not in said:
         return 1, 1
@@ -357,7 +378,7 @@ def _outputs(said: Mapping[str, Any]) -> tuple[int, int]:
     return returned, max(returned, said.get("best_of") or 1)
 
 
-def _too_many_choices(said: Mapping[str, Any], choices: int, batch: str | None) -> Problem:
+def _too_many_choices(said: dict[str, Any], choices: int, batch: str | None) -> Problem:
     named = [name for name in ("best_of", "n", "n_cmpl") if said.get(name) is not None]
     param = max(named, key=lambda name: int(said[name]), default=batch)
     return Problem(param, f"The body asks for {choices} outputs; ask for at most {MOST_CHOICES}.")

@@ -45,16 +45,22 @@ def passed_on(headers: Headers) -> Headers:
 
 def governed_lines(command: Dispatch, request_id: bytes, upstream_s: float) -> bytes:
     """Header lines of every governed answer: identity, timing, what limits leave, what was degraded."""
-    lines = b"x-request-id: %b\r\nserver-timing: queue;dur=%.1f, upstream;dur=%.1f\r\n" % (
+    quota, degraded = command.quota, command.degraded
+    lines = b"x-request-id: %b\r\nserver-timing: queue;dur=%b, upstream;dur=%b\r\n%b" % (
         request_id,
-        command.queued_s * 1e3,
-        upstream_s * 1e3,
+        _milliseconds(command.queued_s),
+        _milliseconds(upstream_s),
+        b"" if quota is None else quota_lines(quota),
     )
-    if command.quota is not None:
-        lines += quota_lines(command.quota)
-    if command.degraded:
-        lines += b"x-tidegate-degraded: %b\r\n" % header_value(", ".join(command.degraded))
+    if degraded:
+        lines += b"x-tidegate-degraded: %b\r\n" % header_value(", ".join(degraded))
     return lines
+
+
+def _milliseconds(seconds: float) -> bytes:
+    """With one digit behind the point."""
+    whole, tenths = divmod(int(seconds * 1e4 + 0.5), 10)
+    return b"%d.%d" % (whole, tenths)
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:

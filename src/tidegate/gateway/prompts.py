@@ -58,41 +58,40 @@ _MEDIA = {
 _PAYLOADS = ("image_url", "image", "image_embeds", "input_audio", "audio_url", "video_url", "source", "data")
 """Members of a media part that hold its address or base64 data."""
 
-_MARKERS = (b'"image', b'"input_', b'"audio_url', b'"video_url')
-"""One is in every body that holds media under its plain names; media under escaped names counts as text."""
-_MARKER: Final = re.compile(b"|".join(_MARKERS))
+_MARKERS = (b'"input_', b'"audio_url', b'"video_url')
+"""One, or `"image`, is in every text that holds media under its plain names; under escaped names media count
+as text."""
 
 _UNICODE_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{4}")
 _SAMPLE_BYTES = 2**14
 
 
-def measure(api: Api, fields: Mapping[str, msgspec.Raw], body: bytes, media: MediaEstimate) -> Prompt:
+def measure(api: Api, fields: dict[str, msgspec.Raw], body: bytes, media: MediaEstimate) -> Prompt:
     """Measure what `fields`, the top level of `body`, ask the engine to read."""
-    has_media = _may_hold_media(body)
     has_escapes = body.find(b"\\") >= 0  # `in` first tries whether it is a number, by an exception
     text_bytes = tokens = 0
     for name in api.texts:
         raw = fields.get(name)
         if raw is not None:
             text_bytes += _text_bytes(raw) if has_escapes else len(raw)
-            if has_media:
+            if _may_hold_media(bytes(raw)):
                 payload_bytes, media_tokens = _weigh_media(_looked_into(raw), media)
                 text_bytes -= payload_bytes
                 tokens += media_tokens
     if api.batch is None:
         return Prompt(max(text_bytes, 0), tokens, 1)
-    batch = _measure_batch(fields.get(api.batch), has_media, media)
+    batch = _measure_batch(fields.get(api.batch), media)
     # A cross-encoder reads the query anew beside each document.
     readings = batch.prompts if api is RERANK else 1
     text_bytes = max(text_bytes * readings + batch.text_bytes, 0)
     return Prompt(text_bytes, tokens + batch.tokens_known, batch.prompts)
 
 
-def _may_hold_media(body: bytes) -> bool:
-    """Whichever way is faster: a regular expression is, until there are quotes by the million."""
-    if len(body) < 2**20:
-        return _MARKER.search(body) is not None
-    return any(marker in body for marker in _MARKERS)
+def _may_hold_media(text: bytes) -> bool:
+    """From the end, which for Python means by the first letter of what is sought: quotes are few."""
+    if text.rfind(b'"image') >= 0:
+        return True
+    return text.find(b"_") >= 0 and any(text.rfind(marker) >= 0 for marker in _MARKERS)
 
 
 def _text_bytes(raw: msgspec.Raw) -> int:
@@ -102,12 +101,13 @@ def _text_bytes(raw: msgspec.Raw) -> int:
     return len(raw) - surplus * len(raw) // len(sample)
 
 
-def _measure_batch(raw: msgspec.Raw | None, has_media: bool, media: MediaEstimate) -> Prompt:
+def _measure_batch(raw: msgspec.Raw | None, media: MediaEstimate) -> Prompt:
     if raw is None:
         return Prompt(0, 0, 1)
     text = bytes(raw)
     if not text.startswith(b"["):
-        payload_bytes, media_tokens = _weigh_media(_looked_into(raw), media) if has_media else (0, 0)
+        looked_into = _looked_into(raw) if _may_hold_media(text) else None
+        payload_bytes, media_tokens = _weigh_media(looked_into, media)
         return Prompt(_text_bytes(raw) - payload_bytes, media_tokens, 1)
     if b'"' not in text and b"{" not in text:
         # Only numbers, in one list or in lists: exactly one comma parts each from the next.

@@ -85,6 +85,11 @@ def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: byt
 
     `rest` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
     """
+    return _beginning(status, tuple(headers)) + rest
+
+
+@lru_cache(64)  # what differs from one answer to the next is in `rest`, for the most part
+def _beginning(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     lines = [_STATUS_LINES.get(status) or _status_line(status)]
     lines += [b": ".join(header) for header in headers if header[0].lower() not in OWN]
     head = b"\r\n".join(lines)
@@ -92,4 +97,4 @@ def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: byt
     line_ends = len(lines) - 1
     if head.count(b"\n") != line_ends or head.count(b"\r") != line_ends or 0 in head:
         raise CallerError("a response header carries CR, LF or NUL")
-    return head + b"\r\n" + rest
+    return head + b"\r\n"

@@ -16,10 +16,10 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Request
 from tidegate.policy.calls import Call
 from tidegate.policy.degradation import NO_RELIEF
-from tidegate.policy.limits import HARD, Denial, Estimate, Scope, admit, quota
+from tidegate.policy.limits import Denial, Estimate, Scope, Weights, admit, quota
 from tidegate.policy.pool import Pool
 from tidegate.policy.queueing import Flow
-from tidegate.policy.settings import GovernorSettings, LimitSettings, TenantSettings
+from tidegate.policy.settings import Deadlines, GovernorSettings, LimitSettings, TenantSettings
 
 UNLISTED = TenantSettings()
 
@@ -45,11 +45,15 @@ class Asked:
 class Standing:
     """What is the same for all requests of one key and class to one pool."""
 
-    def __init__(self, scopes: tuple[Scope, ...], flow: Flow, max_wait_s: float) -> None:
+    def __init__(
+        self, scopes: tuple[Scope, ...], flow: Flow, max_wait_s: float, deadlines: Deadlines
+    ) -> None:
         self.scopes: Final = scopes
         self.flow: Final = flow
         self.max_wait_s: Final = max_wait_s
-        self.hard: Final = any(scope.settings.metering is HARD for scope in scopes)
+        self.ttft_s: Final[float] = deadlines.ttft_s
+        self.total_s: Final[float] = deadlines.total_s
+        self.hard: Final = any(scope.hard for scope in scopes)
         """Some scope reserves the upper bound of a cost."""
 
 
@@ -61,17 +65,14 @@ class Admission:
     pools: dict[str, Pool]
     rng: Random
     _ranks: dict[str, int] = field(init=False)
-    _per_input: float = field(init=False)  # credits per token: the weights, where they are quick to reach
-    _per_output: float = field(init=False)
-    _per_cheapest_input: float = field(init=False)
+    weights: Weights = field(init=False)
+    _per_cheapest_input: float = field(init=False)  # credits per token
     _scopes: dict[tuple[str, ...], Scope] = field(default_factory=dict)
     _standings: dict[tuple[str, str, str, str], Standing] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.settings.classes)}
-        weights = self.settings.weights
-        self._per_input = weights.input
-        self._per_output = weights.output
+        self.weights = weights = Weights(self.settings.weights)
         self._per_cheapest_input = min(weights.input, weights.cached_input)
 
     def admit(self, request: Request, now: float) -> Call | Refusal:
@@ -150,26 +151,25 @@ class Admission:
 
     def _charge(self, request: Request, asked: Asked, certain: float, now: float) -> Call | Refusal:
         pool, max_tokens = asked.pool, asked.max_tokens
-        predictor = pool.predictor
+        predictor, weights = pool.predictor, self.weights
         prompt = predictor.prompt_tokens(request)
         output = predictor.output_tokens(request, max_tokens)
         standing = self._standing(request, pool)
         bound = inf
         if standing.hard:
-            bound = predictor.prompt_tokens_bound(request) * self._per_input
+            bound = predictor.prompt_tokens_bound(request) * weights.input
             bound += (
-                predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * self._per_output
+                predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
             )
         surest = certain * self._per_cheapest_input
-        likely = prompt * self._per_input + output * self._per_output
+        likely = prompt * weights.input + output * weights.output
         charge = admit(now, standing.scopes, Estimate(surest, likely, bound))
         if isinstance(charge, Denial):
             wait_s = charge.retry_after_s if charge.retry_after_s < inf else None
             return Refusal(charge.reason, charge.detail, wait_s, quota(now, standing.scopes))
-        deadlines = pool.settings.deadlines
-        total_s = deadlines.total_s
-        if request.timeout_s is not None and request.timeout_s < total_s:
-            total_s = request.timeout_s
+        total_s, timeout_s = standing.total_s, request.timeout_s
+        if timeout_s is not None and timeout_s < total_s:
+            total_s = timeout_s
         return Call(
             request=request,
             pool=pool,
@@ -177,7 +177,7 @@ class Admission:
             charge=charge,
             arrived_at=now,
             max_wait_s=standing.max_wait_s,
-            ttft_until=now + deadlines.ttft_s,
+            ttft_until=now + standing.ttft_s,
             total_until=now + total_s,
             prompt_tokens=prompt,
             output_tokens=output,
@@ -185,7 +185,7 @@ class Admission:
             kv_tokens=min(prompt + output, pool.largest_kv),
             max_tokens=max_tokens if asked.degraded else None,
             degraded=asked.degraded,
-            caller_timeout=total_s < deadlines.total_s,
+            caller_timeout=total_s < standing.total_s,
         )
 
     def _standing(self, request: Request, pool: Pool) -> Standing:
@@ -198,6 +198,7 @@ class Admission:
                 scopes=tuple(scopes),
                 flow=pool.queue.flow(self._ranks[request.priority], request.tenant, weight),
                 max_wait_s=self.settings.classes[request.priority].max_wait_s,
+                deadlines=pool.settings.deadlines,
             )
         return found
 

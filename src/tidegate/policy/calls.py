@@ -79,6 +79,8 @@ class Call:
         caller_timeout: bool,
     ) -> None:
         self.request = request
+        self.request_id: Final[int] = request.request_id  # these two by themselves: they are read often
+        self.streams: Final[bool] = request.streams
         self.pool = pool
         self.flow = flow
         self.charge = charge
@@ -100,7 +102,7 @@ class Call:
         stage = self.stage
         if stage is ENDING:
             return inf
-        if stage is STREAMING or not self.request.streams:
+        if stage is STREAMING or not self.streams:
             due_at = self.total_until
         else:
             due_at = min(self.ttft_until, self.total_until)

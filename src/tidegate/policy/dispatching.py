@@ -86,14 +86,14 @@ class Dispatcher:
         call.hold = member.replica.hold(call.kv_tokens, call.prompt_tokens)
         call.trial = member.breaker.on_dispatch(now)
         call.dispatched_at = now
-        if call.request.prefix:
+        if call.pool.prefixes is not None:
             call.pool.on_sent(member, call.request)
         if call.attempt == 1:
             call.pool.retries.on_request(now)
         self.arm(call)
         out.append(
             Dispatch(
-                request_id=call.request.request_id,
+                request_id=call.request_id,
                 attempt=call.attempt,
                 replica=member.replica.name,
                 pool=call.pool.name,

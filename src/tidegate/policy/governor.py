@@ -175,8 +175,9 @@ class Governor:
 
     def _on_arrived(self, event: Arrived, now: float, out: list[Command]) -> None:
         request = event.request
-        if request.request_id in self._calls:
-            raise CallerError(f"request {request.request_id} arrived twice")
+        request_id: int = request.request_id
+        if request_id in self._calls:
+            raise CallerError(f"request {request_id} arrived twice")
         if self._stopping:
             refusal = Refusal(Reason.SHUTTING_DOWN, "the gateway is shutting down", RETRY_AFTER_MIN_S)
             self._reject(request, refusal, now, out)
@@ -185,11 +186,11 @@ class Governor:
         if isinstance(call, Refusal):
             self._reject(request, call, now, out)
         elif self._dispatcher.send_at_once(call, now, out):
-            self._calls[request.request_id] = call
+            self._calls[request_id] = call
         elif (full := self._make_room(call, now, out)) is not None:
             self._reject(request, full, now, out)
         else:
-            self._calls[request.request_id] = call
+            self._calls[request_id] = call
             self._enqueue(call, now, out)
 
     def _enqueue(self, call: Call, now: float, out: list[Command]) -> None:
@@ -243,9 +244,8 @@ class Governor:
         call.stage = STREAMING
         call.first_token_at = now
         replica = call.hold.replica
-        gated = replica.gate.max_prefill_tokens is not None
         replica.on_first_token(call.hold)
-        if gated:
+        if replica.prefill_limit is not None:
             self._pump(call.pool, now, out)
 
     def _on_progressed(self, event: Progressed, now: float, out: list[Command]) -> None:
@@ -258,7 +258,7 @@ class Governor:
             return
         call.pool.queue.correct(call.flow, call.produced - call.output_tokens)
         call.output_tokens = float(call.produced)
-        weights = self.settings.weights
+        weights = self.admission.weights
         call.charge.extend(now, call.prompt_tokens * weights.input + call.produced * weights.output)
         call.hold.replica.grow(call.hold, call.prompt_tokens + call.produced)
         if call.pool.queue.requests:
@@ -275,11 +275,14 @@ class Governor:
             self._fleet.succeeded(member, call.trial, now)
         else:
             member.breaker.on_neutral(call.trial)
-        refused = event.status >= 400 and event.usage is None
-        used = NO_USAGE if refused else call.usage(event.usage, event.output_tokens)
-        if event.usage is not None and call.cut is None:
+        status, reported = event.status, event.usage
+        if reported is None and status >= 400:
+            used = NO_USAGE
+        else:
+            used = call.usage(reported, event.output_tokens)
+        if reported is not None and call.cut is None:
             call.pool.predictor.learn(call.request, used.prompt_tokens, used.output_tokens)
-        self._end(call, used, call.cut, event.status, now)
+        self._end(call, used, call.cut, status, now)
         self._dispatcher.pump(call.pool, now, out)
 
     def _on_failed(self, event: Failed, now: float, out: list[Command]) -> None:
@@ -339,7 +342,7 @@ class Governor:
         call.armed_at = inf
         if call.due_at > now:
             self._dispatcher.arm(call)
-        elif call.stage is STREAMING and call.request.streams:
+        elif call.stage is STREAMING and call.streams:
             self._truncate(call, Reason.TOTAL_TIMEOUT, now, out)
         else:
             self._expire(call, now, out)
@@ -359,7 +362,7 @@ class Governor:
             # A replica is to blame only for what it had most of the time for, and only by our own deadline.
             callers = call.caller_timeout and now >= call.total_until
             blamed = not callers and 2 * (now - call.dispatched_at) >= now - call.arrived_at
-            out.append(Abort(request_id=call.request.request_id, attempt=call.attempt))
+            out.append(Abort(request_id=call.request_id, attempt=call.attempt))
             self._release(call)
             call.spent = True
             if blamed:
@@ -371,7 +374,7 @@ class Governor:
     def _truncate(self, call: Call, reason: Reason, now: float, out: list[Command]) -> None:
         call.stage = ENDING
         call.cut = reason
-        out.append(Truncate(request_id=call.request.request_id, attempt=call.attempt, reason=reason))
+        out.append(Truncate(request_id=call.request_id, attempt=call.attempt, reason=reason))
 
     # -- how a request ends -----------------------------------------------------------------------
 
@@ -405,7 +408,7 @@ class Governor:
             retry_after_s = max(booked_s, back_s if back_s < inf else 0.0)
         out.append(
             Evict(
-                request_id=call.request.request_id,
+                request_id=call.request_id,
                 reason=reason,
                 detail=detail,
                 retry_after_s=_honest(retry_after_s),
@@ -435,13 +438,13 @@ class Governor:
 
     def _end(self, call: Call, used: Usage, reason: Reason | None, status: int, now: float) -> None:
         """The one ending: settle the charge, correct the fair share, write the record."""
-        credits = cost_of(used, self.settings.weights)
+        credits = cost_of(used, self.admission.weights)
         call.charge.settle(now, credits)
         if call.dispatched_at is not None:
-            reserved = call.prompt_tokens + call.output_tokens
-            call.pool.queue.correct(call.flow, used.prompt_tokens + used.output_tokens - reserved)
+            tokens: int = used.prompt_tokens + used.output_tokens
+            call.pool.queue.correct(call.flow, tokens - (call.prompt_tokens + call.output_tokens))
         call.stage = ENDED
-        del self._calls[call.request.request_id]
+        del self._calls[call.request_id]
         self._timers.forget()
         self.ended.append(call.record(used, credits, reason, status, now))
 
@@ -473,10 +476,10 @@ class Governor:
 
     def _cut_all(self, now: float, out: list[Command]) -> None:
         for call in list(self._calls.values()):
-            if call.stage is STREAMING and call.request.streams:
+            if call.stage is STREAMING and call.streams:
                 self._truncate(call, Reason.SHUTTING_DOWN, now, out)
             elif call.stage is not ENDING:
-                out.append(Abort(request_id=call.request.request_id, attempt=call.attempt))
+                out.append(Abort(request_id=call.request_id, attempt=call.attempt))
                 self._evict(call, Reason.SHUTTING_DOWN, "the gateway is shutting down", now, out)
 
     # -- invariants -------------------------------------------------------------------------------

@@ -26,14 +26,24 @@ ROUNDING_S: Final = 1e-9
 """A shorter wait is rounding of our own arithmetic, not a debt."""
 
 
-HARD: Final = Metering.HARD
+class Weights:
+    """Credits per token, where they are quick to reach."""
+
+    def __init__(self, settings: TokenWeights) -> None:
+        self.input: Final[float] = settings.input
+        self.cached_input: Final[float] = settings.cached_input
+        self.output: Final[float] = settings.output
 
 
-def cost_of(usage: Usage, weights: TokenWeights) -> float:
+def cost_of(usage: Usage, weights: Weights) -> float:
     """Credits for a usage."""
-    cached = min(usage.cached_tokens, usage.prompt_tokens)
-    fresh = usage.prompt_tokens - cached
-    return fresh * weights.input + cached * weights.cached_input + usage.output_tokens * weights.output
+    prompt, cached = usage.prompt_tokens, usage.cached_tokens
+    cached = min(cached, prompt)
+    return (
+        (prompt - cached) * weights.input
+        + cached * weights.cached_input
+        + usage.output_tokens * weights.output
+    )
 
 
 class Estimate:
@@ -94,6 +104,8 @@ class Scope:
     requests: Bucket | None = None
     tokens: Bucket | None = None
     in_flight: int = 0
+    hard: bool = False  # metering
+    max_in_flight: int | None = None
 
     @classmethod
     def of(cls, name: str, settings: LimitSettings) -> Scope:
@@ -103,6 +115,8 @@ class Scope:
             settings=settings,
             requests=_bucket(settings.requests_per_minute, settings.burst_s),
             tokens=_bucket(settings.tokens_per_minute, settings.burst_s),
+            hard=settings.metering is Metering.HARD,
+            max_in_flight=settings.max_in_flight,
         )
 
     def reservation(self, estimate: Estimate) -> float:
@@ -110,7 +124,7 @@ class Scope:
 
         A hard scope has no debt to fall back on, so there the bound stands as it is.
         """
-        if self.settings.metering is HARD:
+        if self.hard:
             return estimate.bound
         likely, tokens = estimate.likely, self.tokens
         return tokens.burst if tokens is not None and likely > tokens.burst else likely
@@ -130,7 +144,7 @@ class Scope:
         bucket = self.requests
         if bucket is not None and bucket.full_at - now + (1 - bucket.burst) / bucket.rate_per_s > ROUNDING_S:
             return None
-        most = self.settings.max_in_flight
+        most = self.max_in_flight
         return reservation if most is None or self.in_flight < most else None
 
     def take(self, now: float, reservation: float) -> None:
@@ -243,12 +257,12 @@ def _denial(now: float, scope: Scope, estimate: Estimate) -> Denial | None:
                 f"{scope.name} may send {settings.requests_per_minute:g} requests a minute; "
                 f"the next fits in {wait_s:.1f} s",
             )
-    if settings.max_in_flight is not None and scope.in_flight >= settings.max_in_flight:
+    if scope.max_in_flight is not None and scope.in_flight >= scope.max_in_flight:
         return Denial(
             Reason.CONCURRENCY_QUOTA,
             scope.name,
             1.0,
-            f"{scope.name} may have {settings.max_in_flight} requests in flight, and has",
+            f"{scope.name} may have {scope.max_in_flight} requests in flight, and has",
         )
     return None
 

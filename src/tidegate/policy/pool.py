@@ -5,7 +5,7 @@ Composes the mechanisms for the governor, which alone decides what happens to a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import ceil, inf
 from random import Random
@@ -53,7 +53,7 @@ class Member:
         """When it may take more although nothing happens: a pause ends, or a scrape grows stale; else inf."""
         replica, back_at = self.replica, self.back_at(now)
         when = back_at if back_at > now else inf
-        if replica.others and (stale_at := replica.seen_at + replica.health.stale_after_s) > now:
+        if replica.others and (stale_at := replica.seen_at + replica.stale_after_s) > now:
             when = min(when, stale_at)
         return when
 
@@ -192,7 +192,7 @@ class Pool:
         kv_tokens: float,
         prefill_tokens: float,
         request: Request,
-        tried: Container[str],
+        tried: tuple[str, ...],
     ) -> Member | None:
         """The replica for a request of that size, among those with room and not yet tried."""
 
@@ -201,12 +201,12 @@ class Pool:
             return (
                 member.available(now)
                 and replica.has_room(now, kv_tokens, prefill_tokens)
-                and replica.name not in tried
+                and not (tried and replica.name in tried)
             )
 
         if self._load is not None:
             least = self._least_loaded(fits, kv_tokens, rng)
-            if request.prefix and least is not None and self.prefixes is not None:
+            if self.prefixes is not None and least is not None and request.prefix:
                 return self._nearest(self.prefixes, request.prefix, least, fits, rng)
             return least
         candidates = [member.replica for member in self.members.values() if fits(member)]

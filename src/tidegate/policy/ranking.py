@@ -20,20 +20,23 @@ class Ranking(Generic[T]):
 
     def __init__(self) -> None:
         self._order: list[tuple[float, int, T]] = []
-        self._loads: dict[int, float] = {}  # by key
+        self._places: dict[int, tuple[float, int, T]] = {}  # the same, by key
 
     def place(self, key: int, item: T, load: float) -> None:
         """Let `item` have this load, whether it was there or not."""
-        if self._loads.get(key) != load:
-            self.drop(key)
-            self._loads[key] = load
-            insort(self._order, (load, key, item))
+        before = self._places.get(key)
+        if before is not None:
+            if before[0] == load:
+                return
+            self._order.pop(bisect_left(self._order, before))
+        self._places[key] = place = (load, key, item)
+        insort(self._order, place)
 
     def drop(self, key: int) -> None:
         """Take an item out, if it is there."""
-        load = self._loads.pop(key, None)
-        if load is not None:
-            del self._order[bisect_left(self._order, (load, key))]
+        before = self._places.pop(key, None)
+        if before is not None:
+            self._order.pop(bisect_left(self._order, before))
 
     def least(self, fits: Callable[[T], bool], most: float, rng: Random) -> T | None:
         """The least loaded item that fits; among equals the dice choose. None above a load of `most`."""
@@ -42,8 +45,10 @@ class Ranking(Generic[T]):
             if load > most:
                 return None
             if fits(item):
+                if place + 1 == len(order) or order[place + 1][0] != load:
+                    return item
                 equals = bisect_right(order, (load, inf), lo=place) - place
-                return item if equals == 1 else self._draw(place, equals, fits, rng)
+                return self._draw(place, equals, fits, rng)
         return None
 
     def _draw(self, place: int, equals: int, fits: Callable[[T], bool], rng: Random) -> T:

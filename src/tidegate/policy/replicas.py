@@ -52,6 +52,9 @@ class Replica:
 
     concurrency_limit: float = DEFAULT_CONCURRENCY  # requests that it may hold at once, before slow start
     kv_limit: float = inf  # KV tokens that it may hold at once
+    prefill_limit: float | None = None  # prompt tokens still to be computed
+    stale_after_s: float = field(init=False)
+    slow_start_s: float = field(init=False)
     slots: float = inf
     kv_capacity: float = inf
     others: float = 0.0  # requests on it that are not ours, at the last scrape
@@ -99,6 +102,9 @@ class Replica:
     # -- the gate ---------------------------------------------------------------------------------
 
     def __post_init__(self) -> None:
+        self.prefill_limit = self.gate.max_prefill_tokens
+        self.stale_after_s = self.health.stale_after_s
+        self.slow_start_s = self.health.slow_start_s
         self._set_limits()
 
     def _set_limits(self) -> None:
@@ -117,7 +123,7 @@ class Replica:
         """Whether a request of some size might be given to it, as far as its gate and its state tell."""
         if not self.up or self.draining:
             return False
-        cap = self.gate.max_prefill_tokens
+        cap = self.prefill_limit
         return not self.in_flight or (
             self.in_flight < self.concurrency_limit and (cap is None or self.prefill_held <= max(cap, 1.0))
         )
@@ -126,21 +132,21 @@ class Replica:
         """Whether it may be given one more request now. An idle replica may always be given one."""
         running = float(self.in_flight)
         kv_held = self.kv_held
-        if self.others and now < self.seen_at + self.health.stale_after_s:
+        if self.others and now < self.seen_at + self.stale_after_s:
             running, kv_held = running + self.others, kv_held + self.kv_others
         if not running:
             return True
         limit = self.concurrency_limit
-        if self.health.slow_start_s:
+        if self.slow_start_s:
             limit = max(1.0, limit * self._started(now))
         if running >= limit or kv_held + kv_tokens > self.kv_limit:
             return False
-        cap = self.gate.max_prefill_tokens
+        cap = self.prefill_limit
         # Less than one token is what rounding has left behind, not a prompt.
         return cap is None or self.prefill_held < 1.0 or self.prefill_held + prefill_tokens <= cap
 
     def _started(self, now: float) -> float:
-        return min(1.0, max(0.1, (now - self.since) / self.health.slow_start_s))
+        return min(1.0, max(0.1, (now - self.since) / self.slow_start_s))
 
     # -- holds ------------------------------------------------------------------------------------
 
@@ -156,7 +162,7 @@ class Replica:
         """Its prompt has been computed."""
         self.prefill_held -= hold.prefill_tokens
         hold.prefill_tokens = 0.0
-        if self.gate.max_prefill_tokens is not None:
+        if self.prefill_limit is not None:
             self._stir()
 
     def grow(self, hold: Hold, kv_tokens: float) -> None:

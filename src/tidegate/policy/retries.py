@@ -6,7 +6,7 @@ service can retry at all. A retry spends when it is decided, so those that wait 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 
 from tidegate.policy.settings import RetrySettings
@@ -17,9 +17,13 @@ class RetryBudget:
     """Requests and retries of the window, kept as two exponentially decayed counts."""
 
     settings: RetrySettings
+    window_s: float = field(init=False)
     _requests: float = 0.0
     _retries: float = 0.0
     _seen_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.window_s = self.settings.window_s
 
     def on_request(self, now: float) -> None:
         """A first attempt was dispatched."""
@@ -37,7 +41,7 @@ class RetryBudget:
     def _decay(self, now: float) -> None:
         elapsed_s = now - self._seen_at
         if elapsed_s > 0:
-            kept = exp(-elapsed_s / self.settings.window_s)
+            kept = exp(-elapsed_s / self.window_s)
             self._requests *= kept
             self._retries *= kept
             self._seen_at = now
