@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import msgspec
@@ -152,6 +152,8 @@ def test_json(runs: list[RunResult]) -> None:
         (Estimate(0.0217, 0.0215, 0.0219), "21.5..21.9ms"),
         (Estimate(0.9, 0.8, 1.1), "800ms..1.1s"),
         (Estimate(0.9, -0.8, 1.1), "0..1.1s"),
+        (Estimate(0.9, 0.8, inf), ">800ms"),
+        (Estimate(0.9, -inf, 1.1), "0..1.1s"),
     ],
 )
 def test_intervals_in_words(estimate: Estimate, text: str) -> None:
