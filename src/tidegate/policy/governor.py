@@ -439,7 +439,7 @@ class Governor:
         call.charge.settle(now, credits)
         if call.dispatched_at is not None:
             reserved = call.prompt_tokens + call.output_tokens
-            call.pool.queue.correct(call.flow, used.prompt_tokens + used.output_tokens - reserved)
+            call.pool.queue.settle(call.flow, used.prompt_tokens + used.output_tokens - reserved)
         call.stage = ENDED
         del self._calls[call.request.request_id]
         self._timers.forget()
