@@ -1,41 +1,54 @@
-"""The commands, wired. Each lives beside what it runs."""
+"""The commands, wired. Each lives beside what it runs, and is imported when it is called.
+
+All of them together take as long to import as some of them take to run.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from tidegate import __version__
-from tidegate.bench.commands import bench
-from tidegate.config.commands import config_app, key_app
-from tidegate.demo.commands import demo_app
-from tidegate.emulator.commands import emulate
-from tidegate.gateway.commands import serve
-from tidegate.gateway.tapes import tape_app
-from tidegate.simulate.commands import simulate
-from tidegate.simulate.traces_command import trace_app
 
-app = typer.Typer(
-    name="tidegate",
-    help="Sustain a target rate of LLM inference on finite compute, within latency budgets.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(serve)
-app.command()(simulate)
-app.command()(bench)
-app.command()(emulate)
-app.add_typer(demo_app, name="demo")
-app.add_typer(config_app, name="config")
-app.add_typer(key_app, name="key")
-app.add_typer(trace_app, name="trace")
-app.add_typer(tape_app, name="tape")
+COMMANDS = {
+    "serve": "tidegate.gateway.commands:serve",
+    "simulate": "tidegate.simulate.commands:simulate",
+    "bench": "tidegate.bench.commands:bench",
+    "emulate": "tidegate.emulator.commands:emulate",
+    "demo": "tidegate.demo.commands:demo_app",
+    "config": "tidegate.config.commands:config_app",
+    "key": "tidegate.config.commands:key_app",
+    "trace": "tidegate.simulate.traces_command:trace_app",
+    "tape": "tidegate.gateway.tapes:tape_app",
+}
+"""Where each is found, in the order of the help page."""
 
 
-@app.callback(invoke_without_command=True)
+def command_line(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The `tidegate` command with these commands in it; by default all of them."""
+    app = typer.Typer(
+        name="tidegate",
+        help="Sustain a target rate of LLM inference on finite compute, within latency budgets.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(about)
+    for name in names:
+        module, attribute = COMMANDS[name].split(":")
+        found = getattr(import_module(module), attribute)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(found)
+    return app
+
+
 def about(
     version: Annotated[bool, typer.Option("--version", help="Print the version and end.")] = False,
 ) -> None:
@@ -47,4 +60,6 @@ def about(
 
 def main() -> None:
     """The `tidegate` command."""
-    app()
+    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+    # What is no command may be a misspelt one: then all are there, to name the nearest.
+    command_line([asked] if asked in COMMANDS else COMMANDS)()

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.server_process import REPOSITORY
-from tidegate.cli import app
+from tidegate.cli import command_line
 from tidegate.config.traffic import ArrivalConfig, LawConfig, Source, SourceConfig
 from tidegate.config.traffic_loading import parse_traffic
 from tidegate.workload.traces.formats import Format
@@ -40,7 +40,7 @@ def test_its_commands_are_commands() -> None:
     for line in (line for block in blocks("sh") for line in block.splitlines()):
         name, *arguments = shlex.split(line)
         assert name == "tidegate"
-        assert CliRunner().invoke(app, arguments).exit_code == 0, line
+        assert CliRunner().invoke(command_line(), arguments).exit_code == 0, line
 
 
 @pytest.mark.parametrize("form", Format)

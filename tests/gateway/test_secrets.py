@@ -137,7 +137,8 @@ def test_the_credential_reaches_the_engine_and_the_key_does_not(credential: Path
                 assert seen.headers["traceparent"].startswith("00-4bf9")
                 assert seen.headers["user-agent"] == "sdk/1.0"
                 head = seen.head.decode("latin-1")
-                assert not any(canary in head for canary in (KEY, COOKIE, QUERY)), head
+                assert not any(canary in head for canary in (KEY, COOKIE)), head
+                assert (QUERY in head) is (seen.target != CHAT)  # an extra's is its engine's business
                 for name in (
                     "cookie",
                     "x-api-key",
@@ -148,6 +149,58 @@ def test_the_credential_reaches_the_engine_and_the_key_does_not(credential: Path
                     "connection",
                 ):
                     assert name not in seen.headers
+
+    run(main())
+
+
+QUERIES = [
+    "a=1",
+    "a=1&a=2&&b",
+    "q=%20%2F%3F%23%00+x",
+    "path=/v1/../slots?x=?",
+    "a=http://other.test/",
+    "[]{}|^`\\\"<>'~!*();:@,$",
+    "x=" + "y" * 8_000,
+]
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_the_query_of_an_extra_reaches_the_engine_as_it_came(query: str, credential: Path) -> None:
+    """Not a character of it is changed; a governed route's query stays here."""
+
+    async def main() -> None:
+        async def echo(turn: Turn) -> None:
+            await turn.respond(200, turn.request.target.encode())
+
+        async with fake_engine(echo) as engine, serving(guarded(engine.url, credential)) as gateway:
+            for _ in range(3):
+                reply = await gateway.ask(b"{}", f"/tokenize?{query}", headers=bearer(KEY))
+                assert (reply.status, reply.body.decode()) == (200, f"/tokenize?{query}")
+            assert (await gateway.ask(b"{}", "/tokenize", headers=bearer(KEY))).body == b"/tokenize"
+            await gateway.ask(chat(False), f"{CHAT}?{query}", headers=bearer(KEY))
+            assert engine.requests[-1].target == CHAT
+            (upstream,) = (each for each in gateway.service.upstreams.values() if each.pool_name == MODEL)
+            assert len(upstream._heads) == 2  # whatever clients ask for: /tokenize and chat
+
+    run(main())
+
+
+def test_a_query_that_cannot_be_passed_on(credential: Path) -> None:
+    """One that is too long, or would end the line, is refused and never reaches the engine."""
+
+    async def main() -> None:
+        async with fake_engine(answer()) as engine, serving(guarded(engine.url, credential)) as gateway:
+            for query, status in [
+                ("x" * 9_000, 431),
+                ("a b", 400),
+                ("a\r\nx-evil: 1", 400),
+                ("a\x00", 400),
+                ("\xff", 400),
+                ("a#b", 400),
+            ]:
+                reply = await gateway.ask(b"{}", f"/tokenize?{query}", headers=bearer(KEY))
+                assert reply.status == status, query[:20]
+            assert engine.requests == []
 
     run(main())
 

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.policy.test_tape import ORDINARY, tape_of
-from tidegate.cli import app
+from tidegate.cli import command_line
 from tidegate.core.errors import ConfigurationError
 from tidegate.gateway import tapes
 from tidegate.gateway.tapes import TapeFile
@@ -104,7 +104,7 @@ def test_check_says_that_nothing_differs(tmp_path: Path) -> None:
     path = tmp_path / "tape"
     path.write_bytes(b"".join(tape_of(*ORDINARY)))
 
-    result = run(app, ["tape", "check", str(path)])
+    result = run(command_line(), ["tape", "check", str(path)])
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -118,7 +118,7 @@ def test_check_shows_the_first_difference(tmp_path: Path) -> None:
     path = tmp_path / "tape"
     path.write_bytes(b"".join(tape_of(*ORDINARY)).replace(b'"max_concurrency":1', b'"max_concurrency":2'))
 
-    result = run(app, ["tape", "check", str(path)])
+    result = run(command_line(), ["tape", "check", str(path)])
 
     assert (result.exit_code, result.stdout) == (1, "")
     assert f"{path}, recorded by tidegate 0.1.0: line 4, at 0.2: Arrived(" in result.stderr
@@ -135,16 +135,18 @@ def test_check_of_what_is_no_tape(tmp_path: Path) -> None:
         (whole[:-5], 0, "the last line is cut off, and left out"),
     ]:
         path.write_bytes(content)
-        result = run(app, ["tape", "check", str(path)])
+        result = run(command_line(), ["tape", "check", str(path)])
         assert (result.exit_code, said in result.stderr) == (status, True), result.stderr
 
-    missing = run(app, ["tape", "check", str(tmp_path / "none")])
+    missing = run(command_line(), ["tape", "check", str(tmp_path / "none")])
     assert (missing.exit_code, missing.stderr) == (2, f"{tmp_path / 'none'}: No such file or directory\n")
 
 
 def test_serve_does_not_begin_without_its_tape(tmp_path: Path) -> None:
     """Who asked for a tape must not find out later that there is none."""
-    result = run(app, ["serve", "http://127.0.0.1:1", "--tape", str(tmp_path / "nowhere" / "tape")])
+    result = run(
+        command_line(), ["serve", "http://127.0.0.1:1", "--tape", str(tmp_path / "nowhere" / "tape")]
+    )
 
     assert result.exit_code == 2
     assert "cannot be made: No such file or directory" in result.stderr

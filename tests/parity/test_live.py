@@ -22,7 +22,7 @@ from tests.gateway.http_client import CHAT, ask, chat, talking
 from tests.gateway.test_shutdown import started, written
 from tests.parity import reach
 from tests.parity.reach import COMMANDS, RACES, lacking, shows
-from tidegate.cli import app
+from tidegate.cli import command_line
 from tidegate.core.messages import DrainAsked, ReplicaSeen, ShutdownAsked
 from tidegate.core.reasons import Reason
 from tidegate.emulator.faults import Fault, Kind
@@ -263,7 +263,7 @@ def test_serve_tape(tmp_path: Path) -> None:
 
     run(main())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    result = CliRunner().invoke(app, ["tape", "check", str(path)])
+    result = CliRunner().invoke(command_line(), ["tape", "check", str(path)])
     assert (result.exit_code, result.stderr) == (0, "")
     assert "3 Dispatch" in result.stdout
     assert b"secret" not in path.read_bytes()

@@ -246,3 +246,36 @@ def test_weights_apply_to_what_is_reserved_and_to_what_is_settled() -> None:
     governor.handle(Finished(1, 1, usage=used(10, 20, 5)), 0.0)
     (record,) = governor.take_ended()
     assert record.charged_credits == 5 + 80
+
+
+# -- who has been here ----------------------------------------------------------------------------
+
+
+def visit(governor: Governor, request_id: int, tenant: str) -> None:
+    """One request that is served at once and ends."""
+    only(arrive(governor, request_id, tenant=tenant), Dispatch)
+    governor.handle(Finished(request_id=request_id, attempt=1, usage=used(10, 4)), 0.0)
+
+
+def test_ten_thousand_tenants_seen_once_leave_nothing_behind() -> None:
+    """Each is served, its flow is then forgotten, and so is what was worked out for its requests."""
+    governor = govern()
+    for number in range(10_000):
+        visit(governor, number, f"t{number}")
+
+    assert sum(len(lane.flows) for lane in governor.pools["m"].queue.lanes) <= 200
+    assert len(governor.admission._standings) <= 2_000
+    governor.check()
+
+
+def test_a_tenant_that_was_forgotten_comes_back() -> None:
+    """What was kept of its key and class does not bring back a flow that the queue no longer knows."""
+    governor = govern()
+    flows = governor.pools["m"].queue.lanes[0].flows
+    for number in range(300):
+        visit(governor, number, f"t{number}")
+    assert "t0" not in flows
+
+    arrive(governor, 300, tenant="t0")
+    governor.check()
+    assert flows["t0"].running == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 from random import Random
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -497,3 +498,115 @@ def test_counts_hold_in_any_order_of_events(steps: list[tuple[str, int, int, flo
         waiting.check()
         assert waiting.requests == len(here) <= 6
         assert waiting.body_bytes <= 100
+
+
+class Turn(NamedTuple):
+    """What one of a hundred tenants does, if it can."""
+
+    tenant: int
+    what: int  # 0, 1: ask; 2: the head goes; 3: the oldest that runs ends
+    size: float
+    more: float  # that it turns out to cost, at its end
+
+
+def play(turns: list[Turn], forgets: bool) -> tuple[list[tuple[str, float]], int]:
+    """Who went when, at which virtual times; and the most flows that were remembered."""
+    waiting, running, seen, most = queue(), list[Flow](), list[tuple[str, float]](), 0
+    lane = waiting.lanes[0]
+    costs: list[float] = []
+    for turn in turns:
+        lane.sweep_at = 0 if forgets else 10**9
+        if turn.what <= 1:
+            flow = waiting.flow(0, f"t{turn.tenant}", 1.0 + turn.tenant % 3)
+            if waiting.requests or turn.what:
+                waiting.push(None, flow, turn.size, 0, inf)
+            else:
+                waiting.pass_by(flow, turn.size)
+                running.append(flow)
+                costs.append(turn.size)
+                seen.append((flow.tenant, flow.finish))
+        elif turn.what == 2 and (entry := waiting.head()) is not None:
+            waiting.take(entry)
+            running.append(entry.flow)
+            costs.append(entry.cost)
+            seen.append((entry.flow.tenant, entry.flow.finish))
+        elif turn.what == 3 and running:
+            waiting.settle(running.pop(0), max(-costs.pop(0), turn.more))
+        waiting.check()
+        most = max(most, len(lane.flows))
+    return seen, most
+
+
+TURNS = st.lists(
+    st.builds(Turn, st.integers(0, 9), st.integers(0, 3), st.floats(1, 100), st.floats(-50, 200)),
+    max_size=80,
+)
+
+
+@given(TURNS)
+def test_to_be_forgotten_changes_nothing(turns: list[Turn]) -> None:
+    """Whoever is forgotten at the first chance goes when and at what price it would have otherwise."""
+    assert play(turns, forgets=True)[0] == play(turns, forgets=False)[0]
+
+
+def test_tenants_are_forgotten_while_others_owe() -> None:
+    """The law above is no law about nobody: in dense random turns some are forgotten and some must stay."""
+    rng = Random(5)
+    turns = [
+        Turn(rng.randrange(100), rng.randrange(4), rng.uniform(1, 100), rng.uniform(-50, 200))
+        for _ in range(2_000)
+    ]
+    seen, kept = play(turns, forgets=True)
+    remembered = play(turns, forgets=False)
+    assert seen == remembered[0]
+    assert 10 < kept < remembered[1] == 100
+
+
+def test_ten_thousand_tenants_seen_once() -> None:
+    """However many have come once and are done, no more than a few are remembered."""
+    waiting = queue()
+    for n in range(10_000):
+        flow = waiting.flow(0, f"t{n}", 1.0)
+        if n % 2:
+            waiting.pass_by(flow, 100)
+        else:
+            waiting.take(waiting.push(None, flow, 100, 0, inf))
+        waiting.settle(flow, 50.0)
+
+    assert len(waiting.lanes[0].flows) <= 2 * 64
+    assert len(waiting.lanes[0].backlog) <= 2 * 64
+
+
+def test_who_had_all_to_itself_owes_nothing() -> None:
+    """Once nothing waits or runs, all are level: what was used while nobody else wanted it is not held up."""
+    waiting = queue()
+    early, other = waiting.flow(0, "early", 1.0), waiting.flow(0, "other", 1.0)
+    for flow in (early, other):
+        waiting.pass_by(flow, 10)
+    waiting.settle(early, 1e6)
+    assert early.finish == early.lane.clock + 1e6 + 10
+    waiting.settle(other, 0)
+    assert early.finish == early.lane.clock
+    for tenant in ("early", "other"):
+        for _ in range(3):
+            push(waiting, tenant, 10)
+    served = serve(waiting, 10_000)
+    assert served["early"] == approx(served["other"], abs=20)
+
+
+def test_who_still_owes_is_not_forgotten() -> None:
+    """A debt outlives any number of newcomers, and so does a request whose cost is not yet known."""
+    waiting = queue()
+    running, owing = waiting.flow(0, "running", 1.0), waiting.flow(0, "owing", 1.0)
+    for flow, more in ((running, None), (owing, 1e9)):
+        waiting.pass_by(flow, 10)
+        if more is not None:
+            waiting.settle(flow, more)
+    for n in range(1_000):
+        newcomer = waiting.flow(0, f"t{n}", 1.0)
+        waiting.pass_by(newcomer, 10)
+        waiting.settle(newcomer, 0)
+
+    assert waiting.flow(0, "running", 1.0) is running
+    assert waiting.flow(0, "owing", 1.0) is owing
+    assert owing.finish > owing.lane.clock

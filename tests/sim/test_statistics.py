@@ -129,6 +129,15 @@ def test_thin_tails_are_named(count: int, thin: tuple[str, ...]) -> None:
     assert spread_within(np.arange(float(count))).thin == thin
 
 
+def test_what_the_sample_does_not_bound() -> None:
+    """Of 200 values two lie beyond P99: it may as well be above all of them."""
+    spread = spread_within(np.random.default_rng(1).permutation(np.arange(200.0)))
+
+    assert spread.p99.high == inf
+    assert spread.p99.low > spread.p50.value
+    assert spread.p95.high < 200
+
+
 def test_few_values_have_no_interval() -> None:
     """One too few for eight batches of four: figures, but no interval."""
     spread = spread_within(np.arange(FEWEST - 1.0))
@@ -168,14 +177,16 @@ def test_equal_values_are_certain() -> None:
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300))
 def test_figures_are_in_order(numbers: list[float]) -> None:
-    """Percentiles rise, each lies in its interval, and no interval leaves the sample."""
+    """Percentiles rise, each lies in its interval, and one that leaves the sample has no end there."""
     values = np.array(numbers)
     spread: Spread = spread_within(values)
 
     assert spread.p50.value <= spread.p95.value <= spread.p99.value <= spread.max
     for each in (spread.p50, spread.p95, spread.p99):
         if spread.method is not Method.NONE:
-            assert values.min() <= each.low <= each.value <= each.high <= values.max()
+            assert each.low <= each.value <= each.high
+            assert each.low == -inf or each.low >= values.min()
+            assert each.high == inf or each.high <= values.max()
     assert spread.mean.value == pytest.approx(float(values.mean()))
 
 

@@ -52,11 +52,25 @@ def test_a_sweep_over_options_and_settings(file: Path) -> None:
 
 def test_every_option_can_be_swept(file: Path) -> None:
     """Each is read as what it is."""
+    file.write_text(file.read_text().replace("{profile: demo}", "{}"))
     (point,) = planned(file, "profile=demo", "cv=2", "prompt_tokens=9", "output_tokens=8", "requests=7")
     load = point.load
 
     assert (load.cv, load.prompt_tokens, load.output_tokens, load.requests) == (2.0, 9, 8, 7)
     assert point.profile == "demo"
+
+
+def test_a_profile_that_would_do_nothing(file: Path) -> None:
+    """The file has the last word on what engines are: a sweep over nothing is refused, with the remedy."""
+    (found,) = points(Plan(file=file, load=Load(askers=()), profile="h100-8b"))
+    (one, two) = planned(file, "simulation.pools.*.profile=demo,h100-8b")
+
+    assert isinstance(found, Impossible)
+    assert found.problems == (
+        "--profile h100-8b: the file says what every engine is; set simulation.pools.*.profile instead, "
+        "by --set or --sweep",
+    )
+    assert one.scenario != two.scenario
 
 
 def test_settings_at_every_point(file: Path) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import re
 from html.parser import HTMLParser
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from rich.console import Console
 
 from tests.simulate.settings import ran
 from tidegate.core.records import Budgets
 from tidegate.sim.driver import Counts
-from tidegate.sim.statistics import Estimate
+from tidegate.sim.statistics import Estimate, spread_within
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.knee import curves_of, knee_place
@@ -79,6 +80,18 @@ def test_warnings(runs: list[RunResult], changes: dict[str, Any], warning: str) 
     point = point_over(point_of(), [msgspec.structs.replace(runs[0], **changes)])
 
     assert any(each.startswith(warning) for each in point.warnings), point.warnings
+
+
+def test_a_tail_of_bursts() -> None:
+    """Enough samples of a single burst are still no bound."""
+    spread = spread_within(np.concatenate([np.linspace(0, 1, 20_000), np.linspace(5, 9, 400)]))
+    run = ran()
+    total = msgspec.structs.replace(run.figures.total, ttft_s=spread)
+    figures = msgspec.structs.replace(run.figures, total=total)
+    point = point_over(point_of(), [msgspec.structs.replace(run, figures=figures)])
+
+    assert "p99" not in spread.thin
+    assert any("P99 are a few bursts, which set no bound" in each for each in point.warnings)
 
 
 def test_nothing_was_answered() -> None:
@@ -152,6 +165,8 @@ def test_json(runs: list[RunResult]) -> None:
         (Estimate(0.0217, 0.0215, 0.0219), "21.5..21.9ms"),
         (Estimate(0.9, 0.8, 1.1), "800ms..1.1s"),
         (Estimate(0.9, -0.8, 1.1), "0..1.1s"),
+        (Estimate(0.9, 0.8, inf), ">800ms"),
+        (Estimate(0.9, -inf, 1.1), "0..1.1s"),
     ],
 )
 def test_intervals_in_words(estimate: Estimate, text: str) -> None:

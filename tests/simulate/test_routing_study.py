@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.server_process import REPOSITORY
 from tests.shared_data import shared
-from tidegate.cli import app
+from tidegate.cli import command_line
 
 POOL = "llama-3.1-70b"
 TRACE = "mooncake-fast25/conversation_trace.jsonl.gz"
@@ -29,7 +29,7 @@ def points(command: list[str], *more: str) -> list[dict[str, Any]]:
     place = {"conversation_trace.jsonl": str(shared(TRACE))}
     arguments = [place.get(each, each) for each in command]
     arguments = [str(REPOSITORY / each) if each.startswith("docs/") else each for each in arguments]
-    result = CliRunner().invoke(app, [*arguments, *more, "--jobs", "1", "--json"])
+    result = CliRunner().invoke(command_line(), [*arguments, *more, "--jobs", "1", "--json"])
     assert result.exit_code == 0, result.stderr
     found: list[dict[str, Any]] = json.loads(result.stdout)["points"]
     return found

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.shared_data import shared
-from tidegate.cli import app
+from tidegate.cli import command_line
 from tidegate.config.traces import SHIPPED
 
 CSV = """\
@@ -23,7 +23,7 @@ TIMESTAMP,ContextTokens,GeneratedTokens
 
 def stats(*arguments: str) -> tuple[int, str, str]:
     """Exit status, standard output and standard error."""
-    result = CliRunner().invoke(app, ["trace", "stats", *arguments], env={"COLUMNS": "120"})
+    result = CliRunner().invoke(command_line(), ["trace", "stats", *arguments], env={"COLUMNS": "120"})
     return result.exit_code, result.stdout, result.stderr
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import app
+from tidegate.cli import command_line
 
 FLEET = """
 pools: {llama: {replicas: [{url: "http://a:1"}]}}
@@ -39,7 +39,7 @@ def simulated(folder: Path, *options: str, traffic: str = TRAFFIC) -> tuple[int,
     (folder / "fleet.yaml").write_text(FLEET)
     (folder / "traffic.yaml").write_text(traffic)
     arguments = [str(folder / "fleet.yaml"), "--traffic", str(folder / "traffic.yaml"), *options]
-    result = CliRunner().invoke(app, ["simulate", *arguments])
+    result = CliRunner().invoke(command_line(), ["simulate", *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 

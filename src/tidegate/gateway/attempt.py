@@ -102,9 +102,9 @@ class Attempt:
 
     # -- the flight's side ------------------------------------------------------------------------
 
-    def send(self, body: bytes, request_id: bytes) -> None:
+    def send(self, body: bytes, request_id: bytes, query: str = "") -> None:
         """Send the request to the engine."""
-        self._call = self._upstream.send(self._exchange, request_id, body, self)
+        self._call = self._upstream.send(self._exchange, request_id, body, self, query)
 
     def stop(self) -> None:
         """Close the engine's connection; nothing more is reported."""

@@ -64,8 +64,9 @@ class Flight:
         gateway, body = self._gateway, self._body
         upstream = gateway.upstreams[command.replica]
         relay: Relay | Assembly | None = None
+        query = ""  # a governed route is asked with what was judged, and nothing beside it
         if body is None:
-            sent = self._exchange.body
+            sent, query = self._exchange.body, self._exchange.query
         else:
             pool = gateway.config.pools[command.pool]
             assembled = not body.stream and gateway.assembles(upstream) and can_assemble(body.api)
@@ -80,7 +81,7 @@ class Flight:
                 withheld = pool.inject_usage and not body.wants_usage
                 relay = self._reader(body, assembled, withheld, gateway.bytes_per_token(command.pool))
         attempt = self._attempt = Attempt(self, self._exchange, command, upstream, relay, self.driver.now())
-        attempt.send(sent, self.id)
+        attempt.send(sent, self.id, query)
 
     @staticmethod
     def _reader(body: Body, assembled: bool, withhold_usage: bool, ratio: float) -> Relay | Assembly:

@@ -58,12 +58,16 @@ class Upstream:
         self._tail = lines
         self._heads: dict[tuple[str, str], bytes] = {}
 
-    def send(self, exchange: Exchange, request_id: bytes, body: bytes, sink: ResponseSink) -> Call:
-        """Send a client's request with another body; the answer comes to `sink`."""
-        start = self._heads.get((exchange.method, exchange.path))
+    def send(
+        self, exchange: Exchange, request_id: bytes, body: bytes, sink: ResponseSink, query: str = ""
+    ) -> Call:
+        """Send a client's request with another body, and with that query; the answer comes to `sink`."""
+        start = self._heads.get((exchange.method, exchange.path)) if not query else None
         if start is None:
-            line = f"{exchange.method} {self.config.url.path}{exchange.path} HTTP/1.1\r\n".encode()
-            start = self._heads[exchange.method, exchange.path] = line + self._tail
+            target = f"{self.config.url.path}{exchange.path}" + (f"?{query}" if query else "")
+            start = f"{exchange.method} {target} HTTP/1.1\r\n".encode() + self._tail
+            if not query:  # of which there is no end
+                self._heads[exchange.method, exchange.path] = start
         forwarded = b""
         for name, value in exchange.headers:
             if name in FORWARDED:

@@ -23,6 +23,9 @@ from tidegate.policy.settings import Deadlines, GovernorSettings, LimitSettings,
 
 UNLISTED = TenantSettings()
 
+STANDINGS_KEPT: Final = 1024
+"""They are only quicker to find than to make: with more than so many, all are made again."""
+
 
 class Refusal(NamedTuple):
     """A request that does not enter. `retry_after_s` is None where no later try can succeed."""
@@ -191,7 +194,9 @@ class Admission:
     def _standing(self, request: Request, pool: Pool) -> Standing:
         who = (request.tenant, request.key, request.priority, pool.name)
         found = self._standings.get(who)
-        if found is None:
+        if found is None or found.flow.forgotten:
+            if len(self._standings) >= STANDINGS_KEPT:
+                self._standings.clear()
             scopes = self._make_scopes(request.tenant, request.key, pool.name)
             weight = self.settings.tenants.get(request.tenant, UNLISTED).weight
             found = self._standings[who] = Standing(

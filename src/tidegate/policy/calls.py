@@ -46,20 +46,6 @@ ENDED: Final = Stage.ENDED
 class Call:
     """A live request."""
 
-    stage: Stage = WAITING
-    waiting: Waiting | None = None
-    attempt: int = 0
-    member: Member | None = None
-    hold: Hold | None = None
-    trial: int = 0
-    tried: tuple[str, ...] = ()
-    dispatched_at: float | None = None
-    first_token_at: float | None = None
-    produced: int = 0  # output tokens of the running attempt
-    spent: bool = False  # some engine has computed for it
-    cut: Reason | None = None
-    armed_at: float = inf  # the earliest timer that is set for it
-
     def __init__(
         self,
         *,
@@ -95,6 +81,20 @@ class Call:
         self.max_tokens = max_tokens  # as dispatched, per choice
         self.degraded = degraded
         self.caller_timeout = caller_timeout  # `total_until` is the caller's own deadline
+
+        self.stage: Stage = WAITING
+        self.waiting: Waiting | None = None
+        self.attempt: int = 0
+        self.member: Member | None = None
+        self.hold: Hold | None = None
+        self.trial: int = 0
+        self.tried: tuple[str, ...] = ()
+        self.dispatched_at: float | None = None
+        self.first_token_at: float | None = None
+        self.produced: int = 0  # output tokens of the running attempt
+        self.spent: bool = False  # some engine has computed for it
+        self.cut: Reason | None = None
+        self.armed_at: float = inf  # the earliest timer that is set for it
 
     @property
     def due_at(self) -> float:

@@ -442,7 +442,7 @@ class Governor:
         call.charge.settle(now, credits)
         if call.dispatched_at is not None:
             tokens: int = used.prompt_tokens + used.output_tokens
-            call.pool.queue.correct(call.flow, tokens - (call.prompt_tokens + call.output_tokens))
+            call.pool.queue.settle(call.flow, tokens - (call.prompt_tokens + call.output_tokens))
         call.stage = ENDED
         del self._calls[call.request_id]
         self._timers.forget()

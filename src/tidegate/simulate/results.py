@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import nan
+from math import isinf, nan
 
 import msgspec
 
 from tidegate import __version__
 from tidegate.core.records import Budgets
-from tidegate.sim.statistics import LEVEL, TAIL_SAMPLES, Estimate, Method, Spread, estimate_over
+from tidegate.sim.statistics import LEVEL, PERCENTILES, TAIL_SAMPLES, Estimate, Method, Spread, estimate_over
 from tidegate.simulate.engines import PoolFigures, engines_over
 from tidegate.simulate.figures import Figures, figures_over
 from tidegate.simulate.run import RunResult
@@ -157,6 +157,15 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
     if thin:
         names = ", ".join(sorted(thin))
         yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: run longer to be sure of them"
+    bursts = {
+        name.upper()
+        for _, spread in spreads
+        for name in PERCENTILES
+        if isinf(getattr(spread, name).high) and name not in spread.thin
+    }
+    if bursts:
+        names = ", ".join(sorted(bursts))
+        yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
     if any(spread.correlated for _, spread in spreads):
         yield CHANGING if runs[0].changing else SHORT
     if any(spread.method is Method.NONE for _, spread in spreads):

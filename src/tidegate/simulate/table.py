@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from math import isnan
+from math import inf, isinf, isnan
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group as Parts
@@ -52,8 +52,11 @@ def duration(seconds: float) -> str:
 
 
 def between(estimate: Estimate, shown: Callable[[float], str]) -> str:
-    """Its interval, from 0 on: `21.5..21.9ms`, the unit said once where both have it."""
-    low, high = shown(max(0.0, estimate.low)), shown(estimate.high)
+    """Its interval, from 0 on: `21.5..21.9ms`, or `>21.5ms` where it has no upper end."""
+    low = shown(max(0.0, estimate.low))
+    if estimate.high == inf:
+        return f">{low}"
+    high = shown(estimate.high)
     unit = low.lstrip("0123456789.,")
     return f"{low.removesuffix(unit)}..{high}" if high.lstrip("0123456789.,") == unit else f"{low}..{high}"
 
@@ -261,6 +264,8 @@ def _plus_minus(estimate: Estimate, shown: Callable[[float], str]) -> str:
     """The figure and half of its interval, both in its unit."""
     if isnan(estimate.low):
         return shown(estimate.value)
+    if isinf(estimate.high) or isinf(estimate.low):
+        return f"{shown(estimate.value)} {between(estimate, shown)}"
     return f"{shown(estimate.value)} ±{shown((estimate.high - estimate.low) / 2)}"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf  # type: ignore[import-not-found]
-import numpy as np  # type: ignore[import-not-found]
+import numpy as np
 
 SEED = 0
 SPREAD = 0.05
