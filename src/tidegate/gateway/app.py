@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from itertools import count
 from os import urandom
 from typing import Any
 from urllib.parse import unquote
@@ -17,7 +16,6 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.config import Caller, Config
-from tidegate.config.schema import StreamUpstream
 from tidegate.core.messages import Arrived, FailureKind, Quota
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.request import Request
@@ -60,7 +58,6 @@ class Gateway:
         self.upstreams = upstreams
         self._prober = prober
         self._refused = refused  # told of each refusal that never reaches the governor, for the metrics
-        self.allowed_fields = {name: frozenset(pool.allow_fields) for name, pool in config.pools.items()}
         self._auth = Auth(config)
         self._models = config.models()
         self._discovering = next((name for name, pool in config.pools.items() if pool.discover), None)
@@ -71,13 +68,11 @@ class Gateway:
         }
         self._prefixed = pools_by_prefix(config)
         self._prefixes = Prefixes(urandom(16))
-        asked = {StreamUpstream.ALWAYS: True, StreamUpstream.AUTO: None, StreamUpstream.NEVER: False}
-        self._stream_upstream = {name: asked[pool.stream_upstream] for name, pool in config.pools.items()}
         self._extras = {path: name for name, pool in config.pools.items() for path in pool.extras}
         self._media = MediaEstimate(
             image_tokens=config.media.tokens_per_image, audio_tokens=config.media.tokens_per_audio
         )
-        self._ids = count(1)
+        self._ids = 0  # given so far
         self._id_prefix = b"tg-%b-" % urandom(4).hex().encode()
         self._lines = Lines(log)
 
@@ -145,7 +140,8 @@ class Gateway:
             detail = f"no model is named {body.model[:200]!r}; GET /v1/models lists those that there are"
             self._refuse(exchange, Reason.UNKNOWN_MODEL, detail, caller, request_id, api, "model")
             return
-        if caller.pools is not None and pool not in caller.pools:
+        allowed = caller.pools
+        if allowed is not None and pool not in allowed:
             detail = f"this key may not use {body.model[:200]!r}; GET /v1/models lists those that it may"
             self._refuse(exchange, Reason.FORBIDDEN, detail, caller, request_id, api, "model")
             return
@@ -155,7 +151,7 @@ class Gateway:
             return
         priority, timeout_s = asked
         request = Request(
-            request_id=next(self._ids),
+            request_id=self._next_id(),
             model=pool,
             tenant=caller.tenant,
             key=caller.key,
@@ -187,7 +183,7 @@ class Gateway:
             self._refuse(exchange, Reason.FORBIDDEN, detail, caller, request_id, None, None)
             return
         request = Request(
-            request_id=next(self._ids),
+            request_id=self._next_id(),
             model=pool,
             tenant=caller.tenant,
             key=caller.key,
@@ -200,8 +196,9 @@ class Gateway:
         self._fly(exchange, request, None, request_id)
 
     def _fly(self, exchange: Exchange, request: Request, body: Body | None, request_id: bytes) -> None:
-        self.driver.flights[request.request_id] = Flight(self, exchange, request, body, request_id)
-        self.driver.tell(Arrived(request=request))
+        number: int = request.request_id
+        self.driver.flights[number] = Flight(self, exchange, number, body, request_id)
+        self.driver.tell(Arrived(request))
 
     def _pool_of(self, model: str) -> str | None:
         pool = self._models.get(model)
@@ -236,7 +233,11 @@ class Gateway:
         own = exchange.header(b"x-request-id")
         if own and len(own) <= ID_BYTES_MAX and not own.translate(None, _ID_CHARACTERS):
             return own
-        return self._id_prefix + b"%d" % next(self._ids)
+        return b"%b%d" % (self._id_prefix, self._next_id())
+
+    def _next_id(self) -> int:
+        self._ids += 1
+        return self._ids
 
     # -- models -----------------------------------------------------------------------------------
 
@@ -316,8 +317,8 @@ class Gateway:
 
     def assembles(self, upstream: Upstream) -> bool:
         """Whether whole answers are asked for as streams of that replica."""
-        always = self._stream_upstream[upstream.pool_name]
-        return upstream.id in self._prober.llamacpp if always is None else always
+        asked = upstream.asked_for_streams
+        return upstream.id in self._prober.llamacpp if asked is None else asked
 
     def bytes_per_token(self, pool: str) -> float:
         """As learned by the pool."""

@@ -287,7 +287,7 @@ class Attempt:
             usage = usage_of(api, body) if ends is None else ends.usage(api)
             if usage is None and api.generates:  # an engine that does not count is not for free
                 output_tokens = int(self._size / self._flight.bytes_per_token(self._command.pool))
-        self._finish(self._status, usage, usage.output_tokens if usage else output_tokens)
+        self._finish(self._status, usage, output_tokens if usage is None else usage.output_tokens)
         if ends is not None:
             self._exchange.end()
         else:
@@ -349,7 +349,7 @@ class Attempt:
 
     def _expect_more(self) -> None:
         if self._call is not None:
-            self._call.expect_within(self._upstream.timeouts.inter_token_timeout_s)
+            self._call.expect_within(self._upstream.inter_token_timeout_s)
 
     def _lines(self) -> bytes:
         return governed_lines(self._command, self._flight.id, self._flight.driver.now() - self._sent_at)

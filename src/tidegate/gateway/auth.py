@@ -44,6 +44,8 @@ class Auth:
 def _presented(exchange: Exchange) -> bytes | None:
     authorization = exchange.header(b"authorization")
     if authorization is not None:
+        if authorization.startswith(b"Bearer "):
+            return authorization[7:].strip()
         scheme, _, key = authorization.partition(b" ")
         return key.strip() if scheme.lower() == b"bearer" else None
     return exchange.header(b"x-api-key")

@@ -17,7 +17,6 @@ from tidegate.core.messages import (
     Reject,
     Truncate,
 )
-from tidegate.core.request import Request
 from tidegate.gateway.assembly import Assembly, can_assemble
 from tidegate.gateway.attempt import Attempt
 from tidegate.gateway.bodies import Body
@@ -36,22 +35,23 @@ class Flight:
         "_body",
         "_exchange",
         "_gateway",
-        "_request",
+        "_number",
         "api",
         "driver",
         "id",
     )
 
     def __init__(
-        self, gateway: Gateway, exchange: Exchange, request: Request, body: Body | None, request_id: bytes
+        self, gateway: Gateway, exchange: Exchange, number: int, body: Body | None, request_id: bytes
     ) -> None:
         self.id = request_id
+        """As clients and engines know it."""
+        self._number = number  # as the governor knows it
         self.api = body.api if body is not None else None
         """None: an extra route, passed on as it is."""
         self.driver = gateway.driver
         self._gateway = gateway
         self._exchange = exchange
-        self._request = request
         self._body = body
         self._attempt: Attempt | None = None
         exchange.on_gone = self._on_gone
@@ -68,17 +68,16 @@ class Flight:
         if body is None:
             sent, query = self._exchange.body, self._exchange.query
         else:
-            pool = gateway.config.pools[command.pool]
             assembled = not body.stream and gateway.assembles(upstream) and can_assemble(body.api)
             sent = body.write(
                 model=upstream.model if upstream.model != body.model else None,
                 max_tokens=command.max_tokens,
-                inject_usage=pool.inject_usage,
+                inject_usage=upstream.inject_usage,
                 as_stream=assembled,
-                keep=gateway.allowed_fields[command.pool],
+                keep=upstream.allowed_fields,
             )
             if assembled or body.stream:
-                withheld = pool.inject_usage and not body.wants_usage
+                withheld = upstream.inject_usage and not body.wants_usage
                 relay = self._reader(body, assembled, withheld, gateway.bytes_per_token(command.pool))
         attempt = self._attempt = Attempt(self, self._exchange, command, upstream, relay, self.driver.now())
         attempt.send(sent, self.id, query)
@@ -132,8 +131,7 @@ class Flight:
         try:
             self._stop()
         finally:
-            request_id = self._request.request_id
-            self.close(Cancelled(request_id=request_id, output_tokens=output_tokens, usage=usage))
+            self.close(Cancelled(request_id=self._number, output_tokens=output_tokens, usage=usage))
 
     def _on_paused(self, paused: bool) -> None:
         if self._attempt is not None:
@@ -156,7 +154,7 @@ class Flight:
     def close(self, event: Event) -> None:
         """Report the end. The last that is heard of this request."""
         self._attempt = None  # which holds this: both go without waiting for the collector
-        self.driver.flights.pop(self._request.request_id, None)
+        self.driver.flights.pop(self._number, None)
         self.driver.tell(event)
 
     def note_failure(self, replica: str, kind: FailureKind, detail: str) -> None:

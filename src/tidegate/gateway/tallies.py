@@ -58,9 +58,11 @@ class Latencies:
 class Counts:
     """What one tenant has had in one class of one pool."""
 
-    __slots__ = ("cached_input", "input", "output", "retries", "statuses")
+    __slots__ = ("cached_input", "input", "latencies", "output", "retries", "statuses")
 
-    def __init__(self) -> None:
+    def __init__(self, latencies: Latencies) -> None:
+        self.latencies = latencies
+        """Of all tenants in that class and pool."""
         self.statuses: dict[int, int] = {}
         self.input = self.output = self.cached_input = self.retries = 0
 
@@ -76,19 +78,20 @@ class RequestTally:
         self.refusals: dict[tuple[str, str, str], int] = {}
         """By reason, pool and tenant."""
         self._budgets = budgets
+        self._unbounded = {name for name, each in budgets.items() if each == Budgets()}
+        """Classes whose requests need only succeed."""
 
     def observe(self, record: RequestRecord) -> None:
         """A request has ended."""
-        pool, priority, reason = record.pool, record.priority, record.reason
-        counts = self.counts.get((pool, priority, record.tenant))
+        pool, priority, reason, status = record.pool, record.priority, record.reason, record.status
+        tenant = record.tenant
+        counts = self.counts.get((pool, priority, tenant))
         if counts is None:
-            counts = self.counts[pool, priority, record.tenant] = Counts()
-        counts.statuses[record.status] = counts.statuses.get(record.status, 0) + 1
+            counts = self.counts[pool, priority, tenant] = Counts(self._latencies(pool, priority))
+        counts.statuses[status] = counts.statuses.get(status, 0) + 1
         if reason is not None:
-            self.refused(reason, record.tenant, pool)
-        latencies = self.latencies.get((pool, priority))
-        if latencies is None:
-            latencies = self.latencies[pool, priority] = Latencies()
+            self.refused(reason, tenant, pool)
+        latencies = counts.latencies
         if record.dispatched_at is not None:
             counts.input += record.prompt_tokens
             counts.output += record.output_tokens
@@ -97,19 +100,33 @@ class RequestTally:
             self._time(latencies, record)
         budgets = self._budgets.get(priority)
         if budgets is not None and reason is not CLIENT_GONE:
-            if budgets.held_by(record):
+            held = reason is None and 200 <= status < 300
+            if held and priority not in self._unbounded:
+                held = budgets.held_by(record)
+            if held:
                 latencies.held += 1
             else:
                 latencies.missed += 1
 
+    def _latencies(self, pool: str, priority: str) -> Latencies:
+        found = self.latencies.get((pool, priority))
+        if found is None:
+            found = self.latencies[pool, priority] = Latencies()
+        return found
+
     @staticmethod
     def _time(latencies: Latencies, record: RequestRecord) -> None:
-        assert record.dispatched_at is not None
-        latencies.queued.observe(record.dispatched_at - record.arrived_at)
+        arrived_at, dispatched_at, first_token_at = (
+            record.arrived_at,
+            record.dispatched_at,
+            record.first_token_at,
+        )
+        assert dispatched_at is not None
+        latencies.queued.observe(dispatched_at - arrived_at)
         if record.reason is not CLIENT_GONE:
-            latencies.e2e.observe(record.ended_at - record.arrived_at)
-        if record.first_token_at is not None:
-            latencies.ttft.observe(record.first_token_at - record.arrived_at)
+            latencies.e2e.observe(record.ended_at - arrived_at)
+        if first_token_at is not None:
+            latencies.ttft.observe(first_token_at - arrived_at)
             if (tpot_s := record.tpot_s) is not None:
                 latencies.tpot.observe(tpot_s)
 

@@ -9,7 +9,7 @@ from ssl import SSLContext
 from typing import Final
 
 from tidegate.config import Config, credential_of
-from tidegate.config.schema import PoolConfig, ReplicaConfig
+from tidegate.config.schema import PoolConfig, ReplicaConfig, StreamUpstream
 from tidegate.net.client import Call, Client, ResponseSink
 from tidegate.net.exchange import Exchange
 from tidegate.net.tls import client_context
@@ -26,11 +26,30 @@ FORWARDED: Final = frozenset(
 )
 """Client headers that an engine may see."""
 
+_ASKED_FOR_STREAMS: Final = {
+    StreamUpstream.ALWAYS: True,
+    StreamUpstream.AUTO: None,
+    StreamUpstream.NEVER: False,
+}
+
 
 class Upstream:
     """One replica: a pool of connections and prepared request heads."""
 
-    __slots__ = ("_credential", "_heads", "_tail", "client", "config", "id", "model", "pool_name", "timeouts")
+    __slots__ = (
+        "_credential",
+        "_heads",
+        "_tail",
+        "allowed_fields",
+        "asked_for_streams",
+        "client",
+        "config",
+        "id",
+        "inject_usage",
+        "inter_token_timeout_s",
+        "model",
+        "pool_name",
+    )
 
     def __init__(
         self, replica_id: str, pool_name: str, pool: PoolConfig, replica: ReplicaConfig, config: Config
@@ -40,7 +59,11 @@ class Upstream:
         self.config = replica
         self.model = replica.model or (None if pool.discover else pool_name)
         """The model's name at this engine; None leaves what the client said."""
-        self.timeouts = config.upstream
+        self.inject_usage = pool.inject_usage
+        self.allowed_fields = frozenset(pool.allow_fields)
+        self.asked_for_streams = _ASKED_FOR_STREAMS[pool.stream_upstream]
+        """Whether whole answers are; None: if it is a llama.cpp."""
+        self.inter_token_timeout_s = config.upstream.inter_token_timeout_s
         origin = replica.url
         self.client = Client(
             origin.host,

@@ -55,6 +55,8 @@ class Client:
         self.host = host
         self.port = port
         self.limits = limits
+        self._idle_timeout_s = limits.idle_timeout_s
+        self._max_idle = limits.max_idle
         self._ssl = ssl
         self._server_hostname = server_hostname if ssl is None or server_hostname else host
         self.calls: set[Call] = set()
@@ -84,7 +86,7 @@ class Client:
         idle, now = self._idle, self.now()
         while idle:
             connection = idle.pop()
-            if connection.usable and now - connection.idle_since < self.limits.idle_timeout_s:
+            if connection.usable and now - connection.idle_since < self._idle_timeout_s:
                 call.stale_until = now + STALE_WITHIN_S
                 call.connection = connection
                 connection.begin(call)
@@ -189,7 +191,7 @@ class Client:
 
     def give_back(self, connection: UpstreamConnection) -> None:
         """A connection is free for the next call."""
-        if len(self._idle) < self.limits.max_idle:
+        if len(self._idle) < self._max_idle:
             connection.idle_since = self.now()
             self._idle.append(connection)
         else:
@@ -211,7 +213,7 @@ class Client:
         busy = self.calls or self._idle
         self._timer = self._loop.call_later(SWEEP_S, self._sweep) if busy else None  # a sink may raise
         now = self.now()
-        oldest_since = now - self.limits.idle_timeout_s
+        oldest_since = now - self._idle_timeout_s
         while self._idle and self._idle[0].idle_since <= oldest_since:
             self._idle.pop(0).drop()
         late = []

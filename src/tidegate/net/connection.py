@@ -84,7 +84,7 @@ class Connection:
             transport.abort()
             return
         transport.set_write_buffer_limits(HIGH_WATER_BYTES)
-        self.deadline_at = self.now() + self.server.limits.idle_timeout_s
+        self.deadline_at = self.now() + self.server.idle_timeout_s
         self.server.joined(self)
 
     def data_received(self, data: bytes) -> None:
@@ -237,7 +237,7 @@ class Connection:
         self._active = None
         if keep_alive and not self.server.draining:
             self._head_awaited = False
-            self.deadline_at = self.now() + self.server.limits.idle_timeout_s
+            self.deadline_at = self.now() + self.server.idle_timeout_s
             reader = self._reader
             if reader.queue or reader.unparsed or reader.phase is not IDLE:
                 self._advance()

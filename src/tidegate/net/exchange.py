@@ -105,9 +105,11 @@ class Exchange:
         says in every answer. They are trusted to be clean and to say nothing of framing.
         """
         if self._begins():
-            head = response_head(status, headers, lines + self._framing(status, len(body)))
+            framing = self._framing(status, len(body))
+            rest = b"%b%b%b" % (lines, framing, b"" if self._silent else body)
+            answer = response_head(status, headers, rest)
             self.started = True
-            self._connection.send(head if self._silent else head + body)
+            self._connection.send(answer)
             self._release()
             self._connection.finished(self.keep_alive)
 

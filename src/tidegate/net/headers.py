@@ -28,6 +28,23 @@ OWN: Final = frozenset({b"connection", b"content-length", b"keep-alive", b"trans
 
 _HOST_CHARACTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]_-"
 
+_FREQUENT = (
+    *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "date"),
+    *("host", "server", "traceparent", "transfer-encoding", "user-agent", "x-api-key", "x-request-id"),
+)
+_LOWER: Final = {spelling.encode(): name.encode() for name in _FREQUENT for spelling in (name, name.title())}
+"""Names that come all the time, as they are mostly spelt, by their usual form."""
+
+
+def lower(name: bytes) -> bytes:
+    """A field's name in lower case; of frequent ones always the same object, whose hash is known."""
+    return _LOWER.get(name) or name.lower()
+
+
+def stripped(value: bytes) -> bytes:
+    """A field's value without white space around it, which is rare: llhttp has taken what stood before."""
+    return value.strip() if value and (value[0] <= 32 or value[-1] <= 32) else value
+
 
 class RefusedError(Exception):
     """The peer's bytes are refused, inside a parser's callback; never leaves this package."""
@@ -83,7 +100,8 @@ _STATUS_LINES: Final = {status.value: _status_line(status.value) for status in H
 def response_head(status: int, headers: Iterable[tuple[bytes, bytes]], rest: bytes) -> bytes:
     """A complete response head: status line, `headers` without the server's own fields, then `rest`.
 
-    `rest` is finished lines including the blank one. Raises CallerError if a header carries CR, LF or NUL.
+    `rest` is finished lines including the blank one, and whatever follows. Raises CallerError if a
+    header carries CR, LF or NUL.
     """
     return _beginning(status, tuple(headers)) + rest
 

@@ -15,7 +15,15 @@ import httptools
 
 from tidegate.core.reasons import Reason
 from tidegate.net.exchange import Exchange
-from tidegate.net.headers import WATCHED, Headers, RefusedError, check_host, split_target
+from tidegate.net.headers import (
+    WATCHED,
+    Headers,
+    RefusedError,
+    check_host,
+    lower,
+    split_target,
+    stripped,
+)
 
 if TYPE_CHECKING:
     from tidegate.net.connection import Connection
@@ -64,10 +72,15 @@ class RequestReader:
         "_content_length",
         "_fed_bytes",
         "_headers",
+        "_host",
         "_hosts",
         "_incoming",
         "_joined",
         "_limits",
+        "_most_body_bytes",
+        "_most_head_bytes",
+        "_most_headers",
+        "_most_target_bytes",
         "_parser",
         "_pieces",
         "_refusal",
@@ -87,6 +100,10 @@ class RequestReader:
         """Heads read, bodies complete or not; whoever answers them takes them out."""
         self._connection = connection
         self._limits = limits
+        self._most_head_bytes = limits.head_bytes
+        self._most_headers = limits.headers
+        self._most_target_bytes = limits.target_bytes
+        self._most_body_bytes = limits.body_bytes
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self._incoming: Exchange | None = None  # the one whose body is being read
         self._refusal: RefusedError | None = None  # what a callback raised
@@ -100,6 +117,7 @@ class RequestReader:
         self._joined = bytearray()  # those before, of a body in very many pieces
         self._body_bytes = 0
         self._resuming = False
+        self._host: bytes | None = None  # the last that was good: a client says the same one each time
         # Of the head being read, then what it said of its body:
         self._target = b""
         self._headers: Headers = []
@@ -138,7 +156,7 @@ class RequestReader:
         if len(self.queue) < 2:
             return False  # one is bounded by itself
         waiting_bytes = sum(len(exchange.body) for exchange in self.queue) + self._body_bytes
-        return len(self.queue) > self._limits.pipelined or waiting_bytes > self._limits.body_bytes
+        return len(self.queue) > self._limits.pipelined or waiting_bytes > self._most_body_bytes
 
     def refuse(self, reason: Reason, detail: str) -> None:
         """Read no further, and have what was being read answered with this."""
@@ -188,11 +206,11 @@ class RequestReader:
     def _check_growth(self) -> None:
         """Bound what the parser has taken without giving anything back."""
         if self.phase is HEAD:
-            if self._fed_bytes > self._limits.head_bytes or len(self._headers) > self._limits.headers:
+            if self._fed_bytes > self._most_head_bytes or len(self._headers) > self._most_headers:
                 self.refuse(Reason.HEAD_TOO_LARGE, "request head too large")
         elif self.phase is BODY and self._chunked:
             framing_bytes = self._fed_bytes - self._body_bytes - CHUNK_OVERHEAD_BYTES * self._chunks
-            if framing_bytes > self._limits.head_bytes:
+            if framing_bytes > self._most_head_bytes:
                 self.refuse(Reason.HEAD_TOO_LARGE, "chunk extensions or trailers too large")
 
     def _continue_after_upgrade(self) -> None:
@@ -223,12 +241,12 @@ class RequestReader:
     def on_url(self, url: bytes) -> None:
         if not self._resuming:
             self._target += url
-            if len(self._target) > self._limits.target_bytes:
+            if len(self._target) > self._most_target_bytes:
                 raise self._refused(Reason.HEAD_TOO_LARGE, "request target too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase is HEAD:  # else it is a trailer, on which nothing may depend
-            self._headers.append((name.lower(), value.strip()))
+            self._headers.append((lower(name), stripped(value)))
 
     def on_headers_complete(self) -> None:
         if self._resuming:
@@ -249,7 +267,7 @@ class RequestReader:
 
     def on_body(self, data: bytes) -> None:
         self._body_bytes += len(data)
-        if self._body_bytes > self._limits.body_bytes:
+        if self._body_bytes > self._most_body_bytes:
             raise self._refused(Reason.BODY_TOO_LARGE, "request body too large")
         self._pieces.append(data)
         if len(self._pieces) == MOST_PIECES:
@@ -306,10 +324,11 @@ class RequestReader:
 
     def _check_head(self) -> None:
         """Note what the fields say of the body and of the connection; refuse what they may not."""
-        limits = self._limits
         headers = self._headers
         read_bytes = self._begun_bytes + self._fed_bytes  # at least this head; rarely more than it may have
-        if len(headers) > limits.headers or (read_bytes > limits.head_bytes and self._head_too_large()):
+        if len(headers) > self._most_headers or (
+            read_bytes > self._most_head_bytes and self._head_too_large()
+        ):
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
         self._content_length = self._chunks = self._hosts = 0
         self._chunked = self._upgrade = self._awaits_continue = self._said_connection = False
@@ -318,7 +337,9 @@ class RequestReader:
                 continue
             if name == b"host":
                 self._hosts += 1
-                check_host(value)
+                if value != self._host:
+                    check_host(value)
+                    self._host = value
             elif name == b"content-length":
                 self._content_length = int(value)  # llhttp has seen to it that it is digits, and only once
             elif name == b"transfer-encoding":
@@ -333,7 +354,7 @@ class RequestReader:
                 self._said_connection = True
             else:
                 self._upgrade = True
-        if self._content_length > limits.body_bytes:
+        if self._content_length > self._most_body_bytes:
             raise RefusedError(Reason.BODY_TOO_LARGE, "request body too large")
 
     def _check_old_head(self, version: str) -> None:
@@ -349,4 +370,4 @@ class RequestReader:
         assert parser is not None
         request_line_bytes = len(parser.get_method()) + len(self._target) + len("  HTTP/1.1\r\n")
         lines_bytes = sum(len(name) + len(value) + len(": \r\n") for name, value in self._headers)
-        return request_line_bytes + lines_bytes + len("\r\n") > self._limits.head_bytes
+        return request_line_bytes + lines_bytes + len("\r\n") > self._most_head_bytes

@@ -48,6 +48,7 @@ class Server:
     ) -> None:
         self.handler = handler
         self.limits = limits
+        self.idle_timeout_s = limits.idle_timeout_s
         self.port = 0
         self.draining = False
         """True once no further requests are wanted."""

@@ -15,7 +15,7 @@ import httptools
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.call import Call
-from tidegate.net.headers import Headers
+from tidegate.net.headers import Headers, lower, stripped
 
 if TYPE_CHECKING:
     from tidegate.net.client import Client
@@ -207,8 +207,8 @@ class UpstreamConnection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer
-            name = name.lower()
-            value = value.strip()
+            name = lower(name)
+            value = stripped(value)
             self._headers.append((name, value))
             if name == b"content-length":
                 self._framed = True

@@ -161,9 +161,7 @@ class Admission:
         bound = inf
         if standing.hard:
             bound = predictor.prompt_tokens_bound(request) * weights.input
-            bound += (
-                predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
-            )
+            bound += predictor.output_tokens_bound(request, max_tokens, pool.context_tokens) * weights.output
         surest = certain * self._per_cheapest_input
         likely = prompt * weights.input + output * weights.output
         charge = admit(now, standing.scopes, Estimate(surest, likely, bound))

@@ -276,10 +276,7 @@ class Governor:
         else:
             member.breaker.on_neutral(call.trial)
         status, reported = event.status, event.usage
-        if reported is None and status >= 400:
-            used = NO_USAGE
-        else:
-            used = call.usage(reported, event.output_tokens)
+        used = NO_USAGE if reported is None and status >= 400 else call.usage(reported, event.output_tokens)
         if reported is not None and call.cut is None:
             call.pool.predictor.learn(call.request, used.prompt_tokens, used.output_tokens)
         self._end(call, used, call.cut, status, now)
