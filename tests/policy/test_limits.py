@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tests.policy.build import approx, used
 from tidegate.core.reasons import Reason
-from tidegate.policy.limits import Bucket, Charge, Denial, Estimate, Scope, admit, cost_of, quota
+from tidegate.core.request import Usage
+from tidegate.policy.limits import Bucket, Charge, Denial, Estimate, Scope, Weights, admit, quota
 from tidegate.policy.settings import LimitSettings, Metering, TokenWeights
 
 
@@ -332,6 +333,10 @@ def test_what_is_settled_is_all_that_is_spent(steps: list[tuple[float, float, fl
 # -- what a token costs ---------------------------------------------------------------------------
 
 
+def credits_of(usage: Usage, settings: TokenWeights) -> float:
+    return Weights(settings).cost(usage.prompt_tokens, usage.cached_tokens, usage.output_tokens)
+
+
 def test_cached_tokens_cost_their_own_weight() -> None:
     """Cached prompt tokens may be free, cannot exceed the prompt, and count fully by default."""
     free = TokenWeights(cached_input=0.0)
@@ -342,7 +347,7 @@ def test_cached_tokens_cost_their_own_weight() -> None:
         (free, used(100, 10, 500), 10),
         (TokenWeights(input=1, cached_input=0.1, output=4), used(100, 10, 50), 50 + 5 + 40),
     ]:
-        assert cost_of(usage, weights) == approx(credits)
+        assert credits_of(usage, weights) == approx(credits)
 
 
 def test_five_cached_prompts_fit_where_one_uncached_does() -> None:
@@ -351,7 +356,7 @@ def test_five_cached_prompts_fit_where_one_uncached_does() -> None:
     free = TokenWeights(cached_input=0.0)
 
     for _ in range(5):
-        admitted(0.0, (tenant,), cost(2_000)).settle(0.0, cost_of(used(10_000, 0, 8_000), free))
+        admitted(0.0, (tenant,), cost(2_000)).settle(0.0, credits_of(used(10_000, 0, 8_000), free))
     assert denied(0.0, (tenant,), cost(2_000)).reason is Reason.TOKEN_QUOTA
 
 

@@ -118,7 +118,7 @@ def test_the_least_loaded_with_room_is_chosen(policy: RoutingPolicy, rng: Random
     for _ in range(40):
         weather.change()
         kv_tokens, prefill_tokens = rng.choice([(10.0, 5.0), (45.0, 30.0)])
-        tried = {name for name in pool.members if rng.random() < 0.1}
+        tried = tuple(name for name in pool.members if rng.random() < 0.1)
 
         chosen = pool.choose(weather.now, rng, kv_tokens, prefill_tokens, ask(1), tried)
 

@@ -135,9 +135,8 @@ class Body:
         `as_stream` asks for a stream, and its usage, although the client wants the answer whole.
         """
         asks_usage = inject_usage and self.stream and self.api.asks_usage
-        unwanted = _jumps(self.fields)
-        if model is None and max_tokens is None and not (asks_usage or as_stream or unwanted):
-            return self.raw if _is_plain(self.raw, self.fields) else _encode(self.fields)
+        if model is None and max_tokens is None and not (asks_usage or as_stream) and self._is_plain():
+            return self.raw
         fields: dict[str, Any] = self.fields.copy()
         if model is not None:
             fields["model"] = model
@@ -148,10 +147,24 @@ class Body:
         if as_stream:
             fields["stream"] = True
             fields["stream_options"] = {"include_usage": True}
-        if unwanted:
+        if any(name in QUEUE_JUMPING for name in fields):
             for name in QUEUE_JUMPING - keep:
                 fields.pop(name, None)
         return _encode(fields)
+
+    def _is_plain(self) -> bool:
+        """Whether writing the fields anew would give the body as it came, told without doing it.
+
+        Each member takes its name, its value and four characters: two quotes, a colon, and a comma or
+        bracket. Where there is room for no more, there are no white space, no second member of a name and no
+        escapes.
+        """
+        least_bytes = 1
+        for name, value in self.fields.items():
+            if name in QUEUE_JUMPING:
+                return False
+            least_bytes += len(name) + len(value) + 4
+        return least_bytes == len(self.raw)
 
     def _bound(self, fields: dict[str, Any], max_tokens: int) -> None:
         """Write the bound under the names that the client used, else under the one that all engines know."""
@@ -216,22 +229,6 @@ def open_body(api: Api, raw: bytes, media: MediaEstimate = MediaEstimate()) -> B
         prompt_bytes=prompt.text_bytes,
         prompt_tokens_known=prompt.tokens_known,
     )
-
-
-def _jumps(fields: dict[str, msgspec.Raw]) -> bool:
-    return any(name in QUEUE_JUMPING for name in fields)
-
-
-def _is_plain(raw: bytes, fields: dict[str, msgspec.Raw]) -> bool:
-    """Whether to write `fields` anew would give `raw` again, told without doing it.
-
-    Each member takes its name, its value and four characters: two quotes, a colon, and a comma or bracket.
-    Where there is room for no more, there are no white space, no second member of a name and no escapes.
-    """
-    least_bytes = 1
-    for name, value in fields.items():
-        least_bytes += len(name) + len(value) + 4
-    return least_bytes == len(raw)
 
 
 # -- the top level --------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def governed_lines(command: Dispatch, request_id: bytes, upstream_s: float) -> b
 
 def _milliseconds(seconds: float) -> bytes:
     """With one digit behind the point."""
-    whole, tenths = divmod(int(seconds * 1e4 + 0.5), 10)
-    return b"%d.%d" % (whole, tenths)
+    tenths = int(seconds * 1e4 + 0.5)
+    return b"%d.%d" % (tenths // 10, tenths % 10)
 
 
 def value_of(headers: Headers, name: bytes) -> bytes:

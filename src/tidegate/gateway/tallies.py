@@ -6,7 +6,6 @@ look-ups. `metrics` shows it.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import Final
 
 from tidegate.core.reasons import Reason
@@ -30,7 +29,12 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        index = 0
+        for bound in self.bounds:
+            if value <= bound:
+                break
+            index += 1
+        self.counts[index] += 1
         self.sum += value
 
     def buckets(self) -> list[tuple[str, float]]:

@@ -18,27 +18,10 @@ from tidegate.core.reasons import Reason
 
 Headers = list[tuple[bytes, bytes]]
 
-WATCHED: Final = frozenset(
-    {b"connection", b"host", b"content-length", b"transfer-encoding", b"expect", b"upgrade"}
-)
-"""Request fields that decide framing or acceptance; all others only travel."""
-
 OWN: Final = frozenset({b"connection", b"content-length", b"keep-alive", b"transfer-encoding"})
 """Response fields that are the server's to say; a handler's own are left out."""
 
 _HOST_CHARACTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.:[]_-"
-
-_FREQUENT = (
-    *("accept", "accept-encoding", "authorization", "connection", "content-length", "content-type", "date"),
-    *("host", "server", "traceparent", "transfer-encoding", "user-agent", "x-api-key", "x-request-id"),
-)
-_LOWER: Final = {spelling.encode(): name.encode() for name in _FREQUENT for spelling in (name, name.title())}
-"""Names that come all the time, as they are mostly spelt, by their usual form."""
-
-
-def lower(name: bytes) -> bytes:
-    """A field's name in lower case; of frequent ones always the same object, whose hash is known."""
-    return _LOWER.get(name) or name.lower()
 
 
 def stripped(value: bytes) -> bytes:

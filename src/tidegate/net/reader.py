@@ -16,11 +16,9 @@ import httptools
 from tidegate.core.reasons import Reason
 from tidegate.net.exchange import Exchange
 from tidegate.net.headers import (
-    WATCHED,
     Headers,
     RefusedError,
     check_host,
-    lower,
     split_target,
     stripped,
 )
@@ -63,6 +61,7 @@ class RequestReader:
     """Turns the bytes of one connection into exchanges."""
 
     __slots__ = (
+        "_asked",
         "_awaits_continue",
         "_begun_bytes",
         "_body_bytes",
@@ -82,7 +81,9 @@ class RequestReader:
         "_most_headers",
         "_most_target_bytes",
         "_parser",
+        "_path",
         "_pieces",
+        "_query",
         "_refusal",
         "_resuming",
         "_said_connection",
@@ -118,6 +119,9 @@ class RequestReader:
         self._body_bytes = 0
         self._resuming = False
         self._host: bytes | None = None  # the last that was good: a client says the same one each time
+        self._asked: bytes | None = None  # the last target that was good, and what it says: the same
+        self._path = ""
+        self._query = ""
         # Of the head being read, then what it said of its body:
         self._target = b""
         self._headers: Headers = []
@@ -246,7 +250,7 @@ class RequestReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.phase is HEAD:  # else it is a trailer, on which nothing may depend
-            self._headers.append((lower(name), stripped(value)))
+            self._headers.append((name.lower(), stripped(value)))
 
     def on_headers_complete(self) -> None:
         if self._resuming:
@@ -317,8 +321,10 @@ class RequestReader:
         method = _METHODS.get(parser.get_method())
         if method is None:
             raise RefusedError(Reason.METHOD, "unsupported method")
-        path, query = split_target(self._target, method)
-        exchange = Exchange(self._connection, method, path, query, self._headers, keep_alive, old)
+        if self._target != self._asked or method != "POST":
+            self._path, self._query = split_target(self._target, method)
+            self._asked = self._target
+        exchange = Exchange(self._connection, method, self._path, self._query, self._headers, keep_alive, old)
         exchange.awaits_continue = self._awaits_continue and not old
         return exchange
 
@@ -333,8 +339,6 @@ class RequestReader:
         self._content_length = self._chunks = self._hosts = 0
         self._chunked = self._upgrade = self._awaits_continue = self._said_connection = False
         for name, value in headers:
-            if name not in WATCHED:
-                continue
             if name == b"host":
                 self._hosts += 1
                 if value != self._host:
@@ -352,7 +356,7 @@ class RequestReader:
                     raise RefusedError(Reason.MALFORMED, "unsupported expectation")
             elif name == b"connection":
                 self._said_connection = True
-            else:
+            elif name == b"upgrade":
                 self._upgrade = True
         if self._content_length > self._most_body_bytes:
             raise RefusedError(Reason.BODY_TOO_LARGE, "request body too large")

@@ -15,7 +15,7 @@ import httptools
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import FailureKind
 from tidegate.net.call import Call
-from tidegate.net.headers import Headers, lower, stripped
+from tidegate.net.headers import Headers, stripped
 
 if TYPE_CHECKING:
     from tidegate.net.client import Client
@@ -207,7 +207,7 @@ class UpstreamConnection:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_head:  # else it is a trailer
-            name = lower(name)
+            name = name.lower()
             value = stripped(value)
             self._headers.append((name, value))
             if name == b"content-length":

@@ -121,7 +121,7 @@ class Call:
         """What became of it, now that it has ended."""
         request = self.request
         return RequestRecord(
-            request_id=request.request_id,
+            request_id=self.request_id,
             tenant=request.tenant,
             key=request.key,
             priority=request.priority,

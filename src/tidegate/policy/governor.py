@@ -58,7 +58,7 @@ from tidegate.policy.calls import (
 from tidegate.policy.dispatching import Dispatcher
 from tidegate.policy.fleet import NEUTRAL, Fleet
 from tidegate.policy.invariants import check
-from tidegate.policy.limits import cost_of, quota
+from tidegate.policy.limits import quota
 from tidegate.policy.pool import Member, Pool
 from tidegate.policy.settings import GovernorSettings
 from tidegate.policy.timers import Timers
@@ -435,11 +435,12 @@ class Governor:
 
     def _end(self, call: Call, used: Usage, reason: Reason | None, status: int, now: float) -> None:
         """The one ending: settle the charge, correct the fair share, write the record."""
-        credits = cost_of(used, self.admission.weights)
+        prompt, output, cached = used.prompt_tokens, used.output_tokens, used.cached_tokens
+        credits = self.admission.weights.cost(prompt, cached, output)
         call.charge.settle(now, credits)
         if call.dispatched_at is not None:
-            tokens: int = used.prompt_tokens + used.output_tokens
-            call.pool.queue.settle(call.flow, tokens - (call.prompt_tokens + call.output_tokens))
+            reserved = call.prompt_tokens + call.output_tokens
+            call.pool.queue.settle(call.flow, prompt + output - reserved)
         call.stage = ENDED
         del self._calls[call.request_id]
         self._timers.forget()

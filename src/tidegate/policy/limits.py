@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 
 from tidegate.core.messages import Quota
 from tidegate.core.reasons import Reason
-from tidegate.core.request import Usage
 from tidegate.policy.settings import MINUTE_S, LimitSettings, Metering, TokenWeights
 
 ROUNDING_S: Final = 1e-9
@@ -27,23 +26,18 @@ ROUNDING_S: Final = 1e-9
 
 
 class Weights:
-    """Credits per token, where they are quick to reach."""
+    """What tokens cost in credits."""
 
     def __init__(self, settings: TokenWeights) -> None:
         self.input: Final[float] = settings.input
         self.cached_input: Final[float] = settings.cached_input
         self.output: Final[float] = settings.output
 
-
-def cost_of(usage: Usage, weights: Weights) -> float:
-    """Credits for a usage."""
-    prompt, cached = usage.prompt_tokens, usage.cached_tokens
-    cached = min(cached, prompt)
-    return (
-        (prompt - cached) * weights.input
-        + cached * weights.cached_input
-        + usage.output_tokens * weights.output
-    )
+    def cost(self, prompt_tokens: int, cached_tokens: int, output_tokens: int) -> float:
+        """Credits for a usage; `cached_tokens` are some of `prompt_tokens`."""
+        cached = min(cached_tokens, prompt_tokens)
+        fresh = prompt_tokens - cached
+        return fresh * self.input + cached * self.cached_input + output_tokens * self.output
 
 
 class Estimate:

@@ -20,7 +20,7 @@ from tidegate.policy.queueing import Queue
 from tidegate.policy.ranking import Ranking
 from tidegate.policy.replicas import Replica
 from tidegate.policy.retries import RetryBudget
-from tidegate.policy.routing import Loaded, Router, tokens_load
+from tidegate.policy.routing import Router, tokens_load
 from tidegate.policy.settings import ClassSettings, GateSettings, PoolSettings, RoutingPolicy
 
 NEAR = 0.9
@@ -80,8 +80,8 @@ class Pool:
     ladder: Ladder
     router: Router
     drain: DrainRate
-    _load: Callable[[Loaded], float] | None = None
-    """By which the least loaded is chosen, where that alone decides."""
+    _by_tokens: bool | None = None
+    """Whether the least loaded is who holds the least tokens, else requests; None: that alone decides not."""
     prefixes: PrefixIndex | None = None
     """Where prompts decide."""
     members: dict[str, Member] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Pool:
             ladder=Ladder(settings.degradation),
             router=router,
             drain=DrainRate(),
-            _load=router.load(),
+            _by_tokens=router.by_tokens(),
             prefixes=PrefixIndex() if settings.routing.policy is RoutingPolicy.PREFIX_AFFINITY else None,
             most_tokens=settings.context_tokens or inf,
         )
@@ -204,7 +204,7 @@ class Pool:
                 and not (tried and replica.name in tried)
             )
 
-        if self._load is not None:
+        if self._by_tokens is not None:
             least = self._least_loaded(fits, kv_tokens, rng)
             if self.prefixes is not None and least is not None and request.prefix:
                 return self._nearest(self.prefixes, request.prefix, least, fits, rng)
@@ -216,19 +216,19 @@ class Pool:
 
     def _least_loaded(self, fits: Callable[[Member], bool], kv_tokens: float, rng: Random) -> Member | None:
         """Found without looking at all of them."""
-        assert self._load is not None
         for replica in self._stirred:
             replica.is_stirred = False
             member = self.members.get(replica.name)
             if member is None or member.replica is not replica:
                 continue  # it has left
             if replica.may_have_room():
-                self._ranking.place(member.key, member, self._load(replica))
+                held = replica.kv_held if self._by_tokens else replica.in_flight
+                self._ranking.place(member.key, member, held / replica.weight)
             else:
                 self._ranking.drop(member.key)
         self._stirred.clear()
         most = inf
-        if self._load is tokens_load:
+        if self._by_tokens:
             # Who holds more than this has no KV left for the request; a token more or less is rounding.
             most = max(0.0, self.largest_kv - kv_tokens + 1.0) / self._lightest
         return self._ranking.least(fits, most, rng)

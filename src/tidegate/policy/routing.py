@@ -39,13 +39,13 @@ class Router:
     _level: float = 0.0
     _ring: Ring = field(default_factory=lambda: Ring((), ()))
 
-    def load(self) -> Callable[[Loaded], float] | None:
-        """The load of which the least decides, unless a prefix does; None where more than that is needed."""
+    def by_tokens(self) -> bool | None:
+        """Whether the least tokens decide, else requests, unless a prefix does; None where more is needed."""
         match self.settings.policy:
             case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
-                return tokens_load
+                return True
             case RoutingPolicy.LEAST_REQUESTS:
-                return requests_load
+                return False
             case _:
                 return None
 
