@@ -298,10 +298,11 @@ class Gateway:
         param: str | None = None,
         retry_after_s: float | None = None,
         quota: Quota | None = None,
+        final: bool = False,
         more: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer with the error that the table of reasons has for this."""
-        headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s), *more]
+        headers = [JSON, (b"x-request-id", request_id), *refusal_headers(reason, retry_after_s, final), *more]
         lines = quota_lines(quota) if quota is not None else b""
         body = error_body(reason, detail, param=param, api=api)
         exchange.respond(ANSWERS[reason].status, headers, body, lines)
