@@ -610,6 +610,26 @@ def test_the_retries_of_sdks_and_ours_do_not_multiply() -> None:
     run(main())
 
 
+def test_an_engine_that_does_not_know_the_model() -> None:
+    """Where its peer answers, one that says 404 to all draws no more than a row of requests."""
+
+    async def main() -> None:
+        missing = status(404, b'{"error": {"message": "The model does not exist.", "code": 404}}')
+        async with (
+            fake_engine(missing) as wrong,
+            fake_engine(answer()) as right,
+            serving(configured(wrong, right)) as gateway,
+        ):
+            replies = [await gateway.ask(chat(number % 2 == 0)) for number in range(80)]
+            assert {reply.status for reply in replies[40:]} == {200}
+            assert len(wrong.requests) <= 15
+            assert len(right.requests) >= 65
+            (member, _) = gateway.service.governor.members.values()
+            assert member.state(gateway.service.driver.now()) == "open"
+
+    run(main())
+
+
 def test_an_error_without_end() -> None:
     """An engine that goes on and on about its error is not listened to."""
 

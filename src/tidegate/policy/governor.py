@@ -273,7 +273,7 @@ class Governor:
             return
         member = self._release(call)
         if call.cut is None:
-            self._fleet.succeeded(member, call.trial, now)
+            self._fleet.answered(member, call.request, event.status, call.trial, now)
         else:
             member.breaker.on_neutral(call.trial)
         refused = event.status >= 400 and event.usage is None
