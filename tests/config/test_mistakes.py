@@ -85,6 +85,7 @@ SHAPE = [
 ]
 
 RANGES = [
+    (FLEET + "shutdown_delay_s: §-0.1", "is -0.1; it must be at least 0 and at most 31,536,000"),
     (FLEET + "shutdown_grace_s: §-1", "is -1; it must be at least 0 and at most 31,536,000"),
     (FLEET + "limits: {requests_per_minute: §0}", "is 0; it must be above 0"),
     (FLEET + "limits: {tokens_per_minute: §-5}", "is -5; it must be above 0"),
