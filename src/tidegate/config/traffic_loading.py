@@ -61,7 +61,7 @@ class Traffic:
 
         Where that names no tenants, anybody may ask.
         """
-        tenants = [*config.tenants, *config.simulation.tenants]
+        tenants = {**config.tenants, **config.simulation.tenants}
         problems: list[Problem] = []
         for name, source in self.config.sources.items():
             where = ("sources", name)
