@@ -110,6 +110,8 @@ def test_who_asks() -> None:
     assert askers_of(config()) == (Asker(name="acme"), Asker(name="lab", model="small"))
     assert askers_of(listed) == (Asker(name="lab", share=2.0, model="small", priority="chat"),)
     assert scenario_of(config()).callers == {"acme": "chat", "lab": "batch"}
+    # A traffic file may let those ask who are not listed.
+    assert scenario_of(listed).callers == {"acme": "chat", "lab": "batch"}
 
 
 def test_nobody_is_configured() -> None:
