@@ -198,6 +198,11 @@ MEANING = [
     (simulated("tenants: {t: {pool: §x}}"), 'names the pool "x"'),
     (tenant("pools: [m]}}\nsimulation: {tenants: {t: {pool: §n}"), "which is not among the tenant's pools"),
     (simulated("tenants: {t: {class: §x}}"), 'names the class "x"'),
+    (
+        "pools: {m: {replicas: [{url: 'http://e:1'}]}}\nclasses: {hi: {}, lo: {}}\n"
+        "tenants: {t: {class: lo}}\nsimulation: {tenants: {t: {class: §hi}}}",
+        "which is not among the tenant's classes",
+    ),
     (tenant("}}\nsimulation: {tenants: {§x: {}"), 'names the tenant "x"'),
     (simulated("faults: [{fault: crash, replica: §x, at_s: 1}]"), 'names the replica "x"'),
     (
