@@ -1,52 +1,101 @@
-"""Is each command found, and only it?"""
+"""The `tidegate` command as a process: what becomes of it when it is told to stop before it has begun."""
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
-from tidegate.cli import COMMANDS, command_line
+from tests.server_process import REPOSITORY
+from tidegate import __main__, cli
+
+INTERRUPTED_AT = """
+import os, signal, sys
+
+class Interrupter:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.NUMBER)
+
+sys.meta_path.insert(0, Interrupter())
+sys.argv = ["tidegate", *ARGUMENTS]
+from tidegate.__main__ import main
+main()
+"""
+SERVE = ("serve", "http://127.0.0.1:1", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+SIMULATE = ("simulate", "docs/examples/simulated.yaml", "--for", "1s")
+BEFORE: list[tuple[tuple[str, ...], str]] = [
+    (SERVE, "typer"),
+    (SERVE, "uvloop"),
+    (SERVE, "tidegate.policy.governor"),
+    (SERVE, "tidegate.gateway.service"),
+    (("simulate", "--help"), "tidegate.simulate.commands"),
+    (SIMULATE, "numpy"),
+    (SIMULATE, "numpy.linalg"),
+    (SIMULATE, "tidegate.simulate.session"),
+    (("emulate",), "tidegate.emulator.server"),
+    (("bench", "http://127.0.0.1:1"), "tidegate.bench.load"),
+    (("demo", "--no-live"), "tidegate.demo.commands"),
+    (("demo", "noisy-neighbour"), "tidegate.demo.neighbours"),
+    (("--help",), "tidegate.gateway.tapes"),
+]
 
 
-def test_the_help_page_lists_every_command() -> None:
-    """In the order in which they are wired."""
-    page = CliRunner().invoke(command_line(), ["--help"]).output
-
-    places = [page.find(f" {name} ") for name in COMMANDS]
-    assert places == sorted(places)
-    assert places[0] > 0
-
-
-def test_a_misspelt_command_names_the_nearest() -> None:
-    """And ends as bad usage does."""
-    result = CliRunner().invoke(command_line(), ["simulat"])
-
-    assert result.exit_code == 2
-    assert "'simulate'" in result.output
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_alone_is_the_same_command(name: str) -> None:
-    """What is imported for one verb answers as it does among all of them."""
-    alone, among_all = (
-        CliRunner().invoke(app, [name, "--help"]) for app in (command_line([name]), command_line())
+def interrupted(
+    arguments: tuple[str, ...], module: str, number: signal.Signals, ignored: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run it, signalled at the moment at which it begins to import that module."""
+    named = {"MODULE": repr(module), "NUMBER": number.name, "ARGUMENTS": repr(arguments)}
+    code = INTERRUPTED_AT
+    for name, value in named.items():
+        code = code.replace(name, value)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        cwd=REPOSITORY,
+        preexec_fn=(lambda: signal.signal(signal.SIGINT, signal.SIG_IGN)) if ignored else None,
     )
 
-    assert alone.exit_code == 0
-    assert alone.output == among_all.output
+
+@pytest.mark.parametrize("arguments, module", BEFORE, ids=[f"{each[0][0]}: {each[1]}" for each in BEFORE])
+def test_ctrl_c_while_it_is_imported(arguments: tuple[str, ...], module: str) -> None:
+    """It ends with 130 and without a word, whatever was being imported."""
+    ended = interrupted(arguments, module, signal.SIGINT)
+
+    assert (ended.returncode, ended.stdout) == (130, "")
 
 
-def test_a_command_does_not_wait_for_the_others() -> None:
-    """What simulates imports neither what serves nor what shows: its first line is soon there."""
-    script = (
-        "import sys; from tidegate.cli import command_line; command_line(['simulate']);"
-        "print(*sorted(name for name in sys.modules if name.startswith('tidegate.')))"
-    )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+def test_sigterm_while_it_is_imported() -> None:
+    """It ends by the signal and without a word."""
+    ended = interrupted(SERVE, "tidegate.gateway.service", signal.SIGTERM)
 
-    imported = out.split()
-    assert "tidegate.simulate.commands" in imported
-    assert not {"tidegate.gateway", "tidegate.demo", "tidegate.emulator", "tidegate.bench"} & set(imported)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, "")
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """What a script runs in its background is not interrupted by the Ctrl-C that is meant for others."""
+    ended = interrupted(("key", "new"), "tidegate.config.commands", signal.SIGINT, ignored=True)
+
+    assert ended.returncode == 0
+    assert "sha256" in ended.stdout
+
+
+def test_ctrl_c_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a command does not catch itself ends it with 130, and imports' own handler is gone by then."""
+
+    def command() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+
+    monkeypatch.setattr(cli, "asked", lambda: command)
+    with pytest.raises(SystemExit) as ended:
+        __main__.main()
+    assert ended.value.code == 130
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

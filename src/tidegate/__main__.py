@@ -1,5 +1,32 @@
-"""`python -m tidegate`."""
+"""The `tidegate` command, and `python -m tidegate`: quiet if told to stop before there is anything to stop.
 
-from tidegate.cli import main
+To import what a command needs takes a good part of a second, in which Ctrl-C would end in a traceback of
+whatever was being imported, or be taken by C code that reports something else.
+"""
 
-main()
+import os
+import signal
+
+INTERRUPTED = 130
+"""As shells say it: 128 and the number of SIGINT."""
+
+
+def main() -> None:
+    """Import the command that is asked for, and run it."""
+    # Not where SIGINT is ignored, as in the background of a script.
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    from tidegate.cli import asked
+
+    command = asked()
+    try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        command()
+    except KeyboardInterrupt:
+        raise SystemExit(INTERRUPTED) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -58,8 +58,8 @@ def about(
         raise typer.Exit
 
 
-def main() -> None:
-    """The `tidegate` command."""
-    asked = sys.argv[1] if len(sys.argv) > 1 else ""
+def asked() -> typer.Typer:
+    """As much of the `tidegate` command as this process was asked for."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
     # What is no command may be a misspelt one: then all are there, to name the nearest.
-    command_line([asked] if asked in COMMANDS else COMMANDS)()
+    return command_line([name] if name in COMMANDS else COMMANDS)

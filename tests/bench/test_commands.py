@@ -42,9 +42,7 @@ def test_a_run_as_json_and_as_records(tmp_path: Path) -> None:
 
     async def main() -> None:
         out = tmp_path / "records.jsonl"
-        options = (
-            "--arrivals constant --rate 50 --duration 200ms --output-tokens 4 --ttft 10s --json --seed 5"
-        )
+        options = "--arrivals constant --rate 50 --for 200ms --output-tokens 4 --ttft 10s --json --seed 5"
         async with serving(complete) as server:
             bench_process = await started(server, *options.split(), "--out", str(out))
             stdout, stderr = await bench_process.communicate()
@@ -66,7 +64,7 @@ def test_ctrl_c_prints_what_there_is() -> None:
     """Ctrl-C ends a run early, with its report."""
 
     async def main() -> None:
-        options = "--model tiny --arrivals constant --rate 10 --duration 10m"
+        options = "--model tiny --arrivals constant --rate 10 --for 10m"
         async with serving(complete, silent) as server:
             bench_process = await started(server, *options.split())
             await until(lambda: len(server.seen) >= 3)
@@ -86,7 +84,7 @@ def test_a_run_without_any_success_fails() -> None:
     async def main() -> None:
         async with serving(whole(500, {"error": {"message": "out of memory"}})) as server:
             bench_process = await started(
-                server, *["--rate", "50", "--duration", "100ms", "--arrivals", "constant"]
+                server, *["--rate", "50", "--for", "100ms", "--arrivals", "constant"]
             )
             stdout, _ = await bench_process.communicate()
 
@@ -124,8 +122,8 @@ def test_a_server_that_names_no_model(status: int, models: object, said: str) ->
 @pytest.mark.parametrize(
     "options, said",
     [
-        ("--duration 30", "--duration: '30' is not a duration: write a number and a unit, as in 30s or 30ms"),
-        ("--duration 0s", "--duration is above 0"),
+        ("--for 30", "--for: '30' is not a duration: write a number and a unit, as in 30s or 30ms"),
+        ("--for 0s", "--for is above 0"),
         ("--drain soon", "--drain: 'soon' is not a duration"),
         ("--ttft 1", "--ttft: '1' is not a duration"),
         ("--no-stream --tpot 20ms", "--ttft and --tpot need streams"),
@@ -134,9 +132,9 @@ def test_a_server_that_names_no_model(status: int, models: object, said: str) ->
         ("--time-scale 2", "--from and --time-scale are for traces"),
         ("--arrivals azure-conv --rate 3", "--rate is for poisson and constant"),
         ("--arrivals azure-conv --time-scale 0", "--time-scale is above 0, not 0"),
-        ("--arrivals azure-conv --from 5h", "nothing arrives where --from and --duration point"),
+        ("--arrivals azure-conv --from 5h", "nothing arrives where --from and --for point"),
         ("--arrivals nowhere.csv", "trace nowhere.csv: "),
-        ("--input-tokens 0", "at least 1 prompt token, not 0"),
+        ("--prompt-tokens 0", "at least 1 prompt token, not 0"),
         ("--arrivals azure-conv --output-tokens 0", "at least 1 output token, not 0"),
         ("--tenants a=1,a=2", "--tenants: 'a' is no tenant, or stands twice"),
         ("--tenants =1", "--tenants: '' is no tenant"),
@@ -175,7 +173,7 @@ def test_tenants_with_keys_and_weights() -> None:
 
 
 def test_a_trace_is_replayed_from_its_middle_and_faster() -> None:
-    """--from skips, --time-scale speeds up, --duration is the run's; lengths are the trace's unless given."""
+    """--from skips, --time-scale speeds up, --for is the run's; lengths are the trace's unless given."""
     plain = list(plan_of("azure-conv", None, 1, tenants=ONE, for_s=60.0, from_s=30.0))
     fast = list(plan_of("azure-conv", None, 1, tenants=ONE, for_s=30.0, from_s=30.0, time_scale=2.0))
     fixed = list(plan_of("azure-conv", None, 1, tenants=ONE, for_s=60.0, from_s=30.0, output_tokens=9))
@@ -190,7 +188,7 @@ def test_a_trace_is_replayed_from_its_middle_and_faster() -> None:
 def test_made_up_load_has_defaults() -> None:
     """Five requests per second of 512 and 128 tokens, Poisson or constant."""
     constant = list(plan_of("constant", None, 1, tenants=ONE, for_s=1.0))
-    poisson = list(islice(plan_of("poisson", 1000.0, 1, tenants=ONE, for_s=1.0, input_tokens=7), 3))
+    poisson = list(islice(plan_of("poisson", 1000.0, 1, tenants=ONE, for_s=1.0, prompt_tokens=7), 3))
 
     assert [(r.at_s, r.prompt_tokens, r.output_tokens) for r in constant] == [
         (number / 5, 512, 128) for number in range(5)

@@ -31,9 +31,9 @@ def test_its_commands_are_commands() -> None:
 
     assert len(commands) >= 2
     for program, verb, *options in commands:
-        result = CliRunner().invoke(app, [*options, "--duration", "0s"])
+        result = CliRunner().invoke(app, [*options, "--for", "0s"])
         assert (program, verb) == ("tidegate", "bench")
-        assert result.stderr == "--duration is above 0\n", options
+        assert result.stderr == "--for is above 0\n", options
 
 
 def test_its_program_runs() -> None:

@@ -67,7 +67,7 @@ NAMES = st.from_regex(r"\A[A-Za-z0-9._-]{1,12}\Z")
 
 
 TOP = st.fixed_dictionaries(
-    {"listen": ADDRESSES, "shutdown_grace_s": SECONDS},
+    {"listen": ADDRESSES, "shutdown_delay_s": SECONDS, "shutdown_grace_s": SECONDS},
     optional={"default_class": st.just("default"), "weights": st.fixed_dictionaries({"output": SECONDS})},
 )
 REPLICAS = st.lists(
@@ -96,6 +96,7 @@ def test_what_is_written_is_what_is_read(top: dict[str, Any], pools: dict[str, A
     config = parse(json.dumps(written, default=str), "f.yaml", environ={})
 
     assert config.listen == top["listen"]
+    assert config.shutdown_delay_s == top["shutdown_delay_s"]
     assert config.shutdown_grace_s == top["shutdown_grace_s"]
     assert list(config.pools) == list(pools)
     for name, given_pool in pools.items():

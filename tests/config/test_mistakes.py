@@ -85,6 +85,7 @@ SHAPE = [
 ]
 
 RANGES = [
+    (FLEET + "shutdown_delay_s: §-0.1", "is -0.1; it must be at least 0 and at most 31,536,000"),
     (FLEET + "shutdown_grace_s: §-1", "is -1; it must be at least 0 and at most 31,536,000"),
     (FLEET + "limits: {requests_per_minute: §0}", "is 0; it must be above 0"),
     (FLEET + "limits: {tokens_per_minute: §-5}", "is -5; it must be above 0"),
@@ -197,6 +198,11 @@ MEANING = [
     (simulated("tenants: {t: {pool: §x}}"), 'names the pool "x"'),
     (tenant("pools: [m]}}\nsimulation: {tenants: {t: {pool: §n}"), "which is not among the tenant's pools"),
     (simulated("tenants: {t: {class: §x}}"), 'names the class "x"'),
+    (
+        "pools: {m: {replicas: [{url: 'http://e:1'}]}}\nclasses: {hi: {}, lo: {}}\n"
+        "tenants: {t: {class: lo}}\nsimulation: {tenants: {t: {class: §hi}}}",
+        "which is not among the tenant's classes",
+    ),
     (tenant("}}\nsimulation: {tenants: {§x: {}"), 'names the tenant "x"'),
     (simulated("faults: [{fault: crash, replica: §x, at_s: 1}]"), 'names the replica "x"'),
     (

@@ -95,6 +95,7 @@ def test_the_schema_is_one() -> None:
         {"nonsense": 1},
         {"http": {"nonsense": 1}},
         {"listen": 8080},
+        {"shutdown_delay_s": -1},
         {"shutdown_grace_s": -1},
         {"limits": {"tokens_per_minute": 0}},
         {"pools": {"m": {"replicas": [{"url": "ftp://e"}]}}},

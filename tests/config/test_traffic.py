@@ -59,10 +59,10 @@ def test_the_example_is_one() -> None:
     first = list(islice(traffic.workload(1).starts(), 2_000))
 
     assert {(planned.tenant, planned.priority) for planned in first} == {
-        ("acme", "interactive"),
-        ("night-batch", "batch"),
+        ("chat", "interactive"),
+        ("reports", "batch"),
     }
-    assert sum(planned.tenant == "night-batch" for planned in first) == 16
+    assert sum(planned.tenant == "reports" for planned in first) == 16
     assert sum(planned.session is not None for planned in first) > 16
     assert [planned.at_s for planned in first] == sorted(planned.at_s for planned in first)
 

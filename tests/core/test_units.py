@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.units import format_duration, parse_duration
+from tidegate.core.units import format_duration, format_span, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,12 @@ def test_what_is_shown_reads_back(seconds: float) -> None:
     """Any duration survives being shown, to the digits that were asked for."""
     assert parse_duration(format_duration(seconds)) == pytest.approx(seconds, rel=1e-5)
     assert parse_duration(format_duration(seconds, digits=12)) == pytest.approx(seconds, rel=1e-11)
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0.25, "250ms"), (119.0, "119s"), (3504.0, "58.4m"), (10_600.0, "2.94h"), (864_000.0, "10d")],
+)
+def test_spans(seconds: float, text: str) -> None:
+    """In the unit that is read with least effort."""
+    assert format_span(seconds) == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import signal
+import socket
 import subprocess
 import urllib.request
 
@@ -22,6 +23,8 @@ def test_a_demo_without_a_terminal() -> None:
         out = ended(process)
 
     assert process.returncode == 0, out
+    (yours,) = (line.split() for line in out.splitlines() if line.startswith("you "))
+    assert yours[1] == "1", out
     assert answer["choices"][0]["message"]["content"]
     assert "requests/s; running" in out
     for word in ("chat", "reports", "interactive", "batch", "TTFT P95", "noisy-neighbour"):
@@ -40,6 +43,19 @@ def test_a_demo_is_over_when_told() -> None:
     assert process.returncode == 0, out
     assert "seed 0" in out
     assert "Traceback" not in out
+
+
+def test_the_port_is_taken() -> None:
+    """It says so, and on which port it listens instead: on the screen, or beside the JSON for programs."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for options in (("--no-live",), ("--json",)):
+            with demo("--for", "1s", "--port", str(port), *options) as process:
+                out = ended(process)
+            assert process.returncode == 0, out
+            (said,) = (line for line in out.splitlines() if "is taken" in line)
+            assert f"port {port} is taken; the gateway is at http://127.0.0.1:" in said
+            assert said.rpartition(":")[2] != str(port)
 
 
 def test_its_figures_for_programs() -> None:

@@ -96,14 +96,22 @@ def test_only_what_can_pass_asks_to_come_back(reason: Reason) -> None:
     assert (b"retry-after" in headers) == ANSWERS[reason].retryable
 
 
-@pytest.mark.parametrize("reason,requests", [(Reason.QUEUE_FULL, 3), (Reason.UPSTREAM_ERROR, 1)])
-def test_the_openai_sdk_retries_as_told(reason: Reason, requests: int) -> None:
-    """A 503 with a wait is tried twice more; a 502 that says no is not, though SDKs would."""
+@pytest.mark.parametrize(
+    "reason,final,requests",
+    [
+        (Reason.QUEUE_FULL, False, 3),
+        (Reason.UPSTREAM_ERROR, False, 1),
+        (Reason.UPSTREAM_BUSY, False, 3),
+        (Reason.UPSTREAM_BUSY, True, 1),
+    ],
+)
+def test_the_openai_sdk_retries_as_told(reason: Reason, final: bool, requests: int) -> None:
+    """A 503 with a wait is tried twice more; a 502 or 503 that says no is not, though SDKs would."""
     seen: list[httpx2.Request] = []
 
     def answer(request: httpx2.Request) -> httpx2.Response:
         seen.append(request)
-        headers = [*refusal_headers(reason, 0.001), (b"content-type", b"application/json")]
+        headers = [*refusal_headers(reason, 0.001, final), (b"content-type", b"application/json")]
         return httpx2.Response(ANSWERS[reason].status, headers=headers, content=error_body(reason, "full"))
 
     http_client = httpx2.Client(transport=httpx2.MockTransport(answer))

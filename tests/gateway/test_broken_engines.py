@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI, InternalServerError
 
 from tests.gateway.fake_engine import (
     DONE,
@@ -576,6 +578,54 @@ def test_retries_do_not_multiply(code: int) -> None:
             assert {reply.status for reply in replies} <= {502, 503, 504}
             assert all("x-should-retry" in reply.headers for reply in replies)
             assert len(a.requests) + len(b.requests) <= 400 * 1.2 + 3
+
+    run(main())
+
+
+def test_the_retries_of_sdks_and_ours_do_not_multiply() -> None:
+    """An SDK with two retries before a gateway with two before engines that always answer 503 (nanobot#2760).
+
+    SDKs obey `x-should-retry` before anything else. Whoever was retried here, or could not be for the
+    budget, is told not to come back; so no call is tried more often than one of the two would have alone.
+    """
+
+    async def main() -> None:
+        pool = {"retry": {"max_attempts": 3, "floor": 3, "budget_ratio": 0.2, "window_s": 600}}
+        script = status(503, b"{}", "retry-after: 0")
+        async with (
+            fake_engine(script) as a,
+            fake_engine(script) as b,
+            serving(configured(a, b, pool=pool)) as gateway,
+            AsyncOpenAI(base_url=f"http://127.0.0.1:{gateway.port}/v1", api_key="x", max_retries=2) as sdk,
+        ):
+            for number in range(60):
+                with pytest.raises(InternalServerError) as raised:
+                    await sdk.chat.completions.create(**chat(False, content=f"call {number}"))
+                assert raised.value.response.headers["x-should-retry"] == "false"
+                assert float(raised.value.response.headers["retry-after"]) >= 1
+            sent = Counter(each.json()["messages"][0]["content"] for each in (*a.requests, *b.requests))
+            assert max(sent.values()) == 3
+            assert sent.total() <= 60 * 1.2 + 3
+
+    run(main())
+
+
+def test_an_engine_that_does_not_know_the_model() -> None:
+    """Where its peer answers, one that says 404 to all draws no more than a row of requests."""
+
+    async def main() -> None:
+        missing = status(404, b'{"error": {"message": "The model does not exist.", "code": 404}}')
+        async with (
+            fake_engine(missing) as wrong,
+            fake_engine(answer()) as right,
+            serving(configured(wrong, right)) as gateway,
+        ):
+            replies = [await gateway.ask(chat(number % 2 == 0)) for number in range(80)]
+            assert {reply.status for reply in replies[40:]} == {200}
+            assert len(wrong.requests) <= 15
+            assert len(right.requests) >= 65
+            (member, _) = gateway.service.governor.members.values()
+            assert member.state(gateway.service.driver.now()) == "open"
 
     run(main())
 

@@ -163,6 +163,46 @@ def test_sigterm_with_open_streams(tmp_path: Path) -> None:
     run(main())
 
 
+def test_a_balancer_is_given_time_to_notice(tmp_path: Path) -> None:
+    """Not ready at once, yet clients are served on old and new connections until the delay is over."""
+
+    async def main() -> None:
+        async with fake_engine(answer()) as engine:
+            config = written(tmp_path, engine.url, shutdown_delay_s=2.0)
+            async with started(tmp_path, "--config", str(config)) as gateway:
+                await until_ready(gateway)
+                async with talking(gateway.port) as old:
+                    gateway.process.send_signal(signal.SIGTERM)
+                    await until_ready(gateway, 503)
+                    assert (await ask(gateway.port, CHAT, chat())).text == "Hello there."
+                    old.request(CHAT, chat())
+                    assert (await old.reply()).text == "Hello there."
+                    assert await old.closed()  # idle, once the delay is over
+                with pytest.raises(ConnectionError):
+                    await ask(gateway.port, CHAT, chat())
+                assert await gateway.ended() == 0
+
+    run(main())
+
+
+def test_told_twice_in_the_delay_it_ends_at_once(tmp_path: Path) -> None:
+    """Whoever has no patience need not wait for balancers either."""
+
+    async def main() -> None:
+        async with fake_engine(OPEN) as engine:
+            config = written(tmp_path, engine.url, shutdown_delay_s=60)
+            async with started(tmp_path, "--config", str(config)) as gateway:
+                await until_ready(gateway)
+                talk = await opened(gateway.port, "long")
+                gateway.process.send_signal(signal.SIGTERM)
+                await until_ready(gateway, 503)
+                gateway.process.send_signal(signal.SIGTERM)
+                assert (await rest(talk)).data[-1]["error"]["code"] == "shutting_down"
+                assert await gateway.ended() == 0
+
+    run(main())
+
+
 def test_with_nothing_open_the_end_is_at_once(tmp_path: Path) -> None:
     """No grace is waited for when nobody needs it; SIGINT does the same."""
 

@@ -86,8 +86,8 @@ class LoopAgenda:
         self._loop.run()
 
     def stop(self) -> None:
-        """Forget what has not happened."""
-        self._loop.clear()
+        """Let nothing more happen."""
+        self._loop.stop()
 
 
 class Bridged(simulator.Driver):

@@ -21,6 +21,7 @@ class VirtualLoop:
         self._now = 0.0
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._seq = 0
+        self._stopped = False
 
     def time(self) -> float:
         """Seconds since it was made."""
@@ -53,17 +54,17 @@ class VirtualLoop:
         """Handles tell."""
 
     def run(self) -> None:
-        """Until no timer is left."""
-        while self._timers:
+        """Until no timer is left, or it is stopped."""
+        while self._timers and not self._stopped:
             when, _, timer = heappop(self._timers)
             if not timer.cancelled():
                 assert when >= self._now
                 self._now = when
                 timer._run()
 
-    def clear(self) -> None:
-        """Forget all timers."""
-        self._timers.clear()
+    def stop(self) -> None:
+        """Let no timer fire after this one, whoever still sets any."""
+        self._stopped = True
 
 
 @contextmanager

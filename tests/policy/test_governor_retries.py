@@ -28,6 +28,7 @@ from tidegate.core.messages import (
     Finished,
     FirstToken,
     Probe,
+    ShutdownAsked,
 )
 from tidegate.core.reasons import Reason
 from tidegate.policy.settings import (
@@ -168,3 +169,40 @@ def test_a_retry_waits_no_longer_than_its_class_may(max_wait_s: float, outcome: 
     tell(governor, 0.1, DrainAsked(replica=other))  # and then it does not come back
     told += wake(governor, 100.0)
     assert [(at, command.reason.name) for at, command in told if isinstance(command, Evict)] == [outcome]
+
+
+@pytest.mark.parametrize(
+    ("retry", "failures", "retry_after_s", "final"),
+    [
+        (RetrySettings(max_attempts=1), 1, 0.05, False),  # retrying is left to the client
+        (RetrySettings(max_attempts=2), 2, 0.05, True),  # done here
+        (RetrySettings(floor=0, budget_ratio=0), 1, 0.05, True),  # more of them is what must not be
+        (RetrySettings(), 1, 60.0, False),  # nobody has retried: the client may, after its minute
+    ],
+)
+def test_either_the_gateway_retries_or_the_client(
+    retry: RetrySettings, failures: int, retry_after_s: float, final: bool
+) -> None:
+    """What was retried here, or may not be for the budget, is not to be retried by its client."""
+    governor = govern(pool={"retry": retry})
+    arrive(governor, 0.0, 1)
+    for attempt in range(1, failures + 1):
+        told = tell(
+            governor, float(attempt), failed(1, FailureKind.BUSY, attempt, retry_after_s=retry_after_s)
+        )
+        if attempt < failures:
+            wake(governor, attempt + 0.5)
+    evict = only(told, Evict)
+    assert (evict.reason, evict.final) == (Reason.UPSTREAM_BUSY, final)
+    assert evict.retry_after_s is not None
+
+
+def test_who_is_refused_by_a_shutdown_may_come_again() -> None:
+    """To another gateway, however often this one has tried."""
+    governor = govern()
+    arrive(governor, 0.0, 1)
+    tell(governor, 0.0, failed(1, FailureKind.BUSY, retry_after_s=0.1))
+    wake(governor, 0.5)
+    tell(governor, 0.5, failed(1, FailureKind.BUSY, 2, retry_after_s=5.0))
+    evict = only(tell(governor, 1.0, ShutdownAsked(grace_s=1.0)), Evict)
+    assert (evict.reason, evict.final) == (Reason.SHUTTING_DOWN, False)

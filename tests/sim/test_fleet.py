@@ -90,6 +90,18 @@ def test_a_slow_replica_takes_longer_for_each_step() -> None:
     assert record.ended_at == 11.25
 
 
+def test_faults_that_overlap_last_each_for_its_own_time() -> None:
+    """The end of a short one is not the end of a long one of its kind."""
+    slow = [Slow(replica="r0", at_s=1.5, factor=4.0), Slow(replica="r0", at_s=1.75, factor=2.0, for_s=5.0)]
+    [record] = run(fleet(faults=tuple(slow)), [ask(0.0, 4)]).records
+    dead = [Crash(replica="r0", at_s=1.0), Crash(replica="r0", at_s=2.0, restart_after_s=1.0)]
+    [refused] = run(fleet(faults=tuple(dead), **ALONE), [ask(4.0)]).records
+
+    # Steps end at 1.125, 2.125, 10.125 (both), and 14.125 (the first alone).
+    assert record.ended_at == 14.25
+    assert refused.reason == Reason.UPSTREAM_ERROR
+
+
 def test_a_partial_failure_strikes_its_share() -> None:
     """One in three is answered with the status, at once; which ones the dice say."""
     errors = Errors(replica="r0", at_s=0.0, share=1 / 3, status=503, for_s=2_999.0)
@@ -112,6 +124,20 @@ def test_a_replica_joins_once_it_is_provisioned() -> None:
 
     assert [record.reason for record in ran.records] == [Reason.NO_REPLICA, None]
     assert [at for at, _ in ran.heard(ReplicaAdded)] == [31.0]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        (Leave(replica="r0", at_s=5.0), Reason.NO_REPLICA),
+        (Crash(replica="r0", at_s=5.0), Reason.UPSTREAM_ERROR),  # the gateway is told of it all the same
+    ],
+)
+def test_a_replica_may_be_lost_before_it_has_come(fault: Fault, reason: Reason) -> None:
+    """What leaves, or crashes for good, while it is provisioned never serves."""
+    scenario = fleet(replica("r0", provision_s=30.0), faults=(fault,), **ALONE)
+
+    assert [record.reason for record in run(scenario, [ask(31.0)]).records] == [reason]
 
 
 def test_a_drained_replica_ends_what_it_has_and_gets_nothing_new() -> None:

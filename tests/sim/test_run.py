@@ -268,6 +268,7 @@ def test_samples_tell_how_things_stand() -> None:
         ({"clients": ClientSettings(max_retries=-1)}, "clients.max_retries: is at least 0, not -1"),
         ({"clients": ClientSettings(patience_s=0.0)}, "clients.patience_s: is a time above 0 s, not 0"),
         ({"callers": {"a": "gold"}}, "callers.a: no class is named 'gold'; there are: default"),
+        ({"default_class": "gold"}, "default_class: no class is named 'gold'; there are: default"),
         ({"models": {"x": "y"}}, "models.x: no pool is named 'y'; there are: m"),
         ({"bytes_per_token": 0.0}, "bytes_per_token: is above 0, not 0"),
         ({"pools": {}}, "pools: a scenario has at least one"),

@@ -25,7 +25,7 @@ pools:
 classes: {chat: {budgets: {ttft_s: 1, tpot_s: 0.1}}, batch: {}}
 tenants:
   acme: {class: chat, weight: 3}
-  lab: {pools: [small]}
+  lab: {pools: [small], classes: [chat]}
 simulation:
   pools:
     large:
@@ -110,6 +110,8 @@ def test_who_asks() -> None:
     assert askers_of(config()) == (Asker(name="acme"), Asker(name="lab", model="small"))
     assert askers_of(listed) == (Asker(name="lab", share=2.0, model="small", priority="chat"),)
     assert scenario_of(config()).callers == {"acme": "chat", "lab": "batch"}
+    # A traffic file may let those ask who are not listed.
+    assert scenario_of(listed).callers == {"acme": "chat", "lab": "batch"}
 
 
 def test_nobody_is_configured() -> None:
@@ -118,6 +120,7 @@ def test_nobody_is_configured() -> None:
 
     assert askers_of(bare) == (Asker(name="anonymous"),)
     assert scenario_of(bare).callers == {"anonymous": "default"}
+    assert scenario_of(config()).default_class == "batch"  # of whom a traffic file makes up
 
 
 def test_terms() -> None:

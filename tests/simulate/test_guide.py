@@ -119,7 +119,7 @@ def test_what_it_prints_is_what_comes_out(monkeypatch: pytest.MonkeyPatch) -> No
     output = re.findall(r"\n\n```\n(.*?)\n```", GUIDE, re.DOTALL)[0]
     shown = [figures_in(line) for line in output.splitlines() if re.search(r"\d", line)]
     rows_of_figures = [each for each in shown if each[0]]  # intervals move more than that
-    assert len(rows_of_figures) == 6
+    assert len(rows_of_figures) == 7
     for words, numbers in rows_of_figures:
         rows = [each for each in printed if each[0] == words and len(each[1]) == len(numbers)]
         assert any(numbers == pytest.approx(row, rel=0.2) for _, row in rows), (words, numbers, rows)

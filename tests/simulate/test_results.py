@@ -141,6 +141,23 @@ def test_the_table_of_a_sweep(runs: list[RunResult]) -> None:
     assert re.search(r"^ 5 +not run", text, re.MULTILINE)
 
 
+def test_wide_tables(runs: list[RunResult]) -> None:
+    """In 80 columns names are folded if need be, and figures are all whole."""
+    long = {"routing": "prefix_affinity", "time_scale": "2", "pools.*.gate.max_concurrency": "64"}
+    sweep = shown(result_of(*(point_over(PointResult(set=long), runs) for _ in range(2))))
+    point = point_over(point_of(), runs[:1])
+    assert point.figures is not None
+    names = {f"production-tenant-{name}-of-many": each for name, each in point.figures.tenants.items()}
+    figures = msgspec.structs.replace(point.figures, tenants=names)
+    whole = shown(result_of(msgspec.structs.replace(point, figures=figures)))
+
+    for text in (sweep, whole):
+        assert "…" not in text
+        assert max(map(len, text.splitlines())) <= 80
+    for part in ("prefix_", "affinity", "max_", "concurrency", duration(figures.total.ttft_s.max)):
+        assert part in sweep + whole
+
+
 def test_json(runs: list[RunResult]) -> None:
     """Every key has its unit, and what does not exist is null."""
     found = json.loads(as_json(result_of(point_over(point_of(), runs[:1]))))
@@ -177,7 +194,15 @@ def test_intervals_in_words(estimate: Estimate, text: str) -> None:
 def test_numbers_in_words() -> None:
     """Three digits, and a dash for what does not exist."""
     assert [number(each) for each in (1234.5, 12.345, 0.012345, nan)] == ["1,234", "12.3", "0.0123", "-"]
-    assert [percent(each) for each in (0.98765, nan)] == ["98.8%", "-"]
+    assert [percent(each) for each in (0.98765, 1.0, nan)] == ["98.8%", "100%", "-"]
+    assert [percent(each) for each in (0.9994, 0.99963, 0.999996)] == ["99.9%", "99.96%", "100%"]
+    assert [duration(each) for each in (0.0213, 59.94, 120.0, 3504.0, nan)] == [
+        "21.3ms",
+        "59.9s",
+        "120s",
+        "3,504s",
+        "-",
+    ]
 
 
 # -- the knee ---------------------------------------------------------------------------------------

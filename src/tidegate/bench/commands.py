@@ -48,14 +48,14 @@ def bench(
         str,
         typer.Option(help=f"poisson, constant, {', '.join(SHIPPED)}, or a trace file.", rich_help_panel=LOAD),
     ] = "poisson",
-    duration: Annotated[str, typer.Option(help="How long to send.", rich_help_panel=LOAD)] = "30s",
+    for_: Annotated[str, typer.Option("--for", help="How long to send.", rich_help_panel=LOAD)] = "30s",
     trace_from: Annotated[
         str, typer.Option("--from", help="Where in a trace to begin.", rich_help_panel=LOAD)
     ] = "0s",
     time_scale: Annotated[
         float, typer.Option(help="Replay a trace so many times as fast.", rich_help_panel=LOAD)
     ] = 1.0,
-    input_tokens: Annotated[
+    prompt_tokens: Annotated[
         int | None,
         typer.Option(help="Prompt length; else the trace's, or 512.", rich_help_panel=LOAD),
     ] = None,
@@ -68,7 +68,13 @@ def bench(
         typer.Option(help="name=key,...; name*3=key asks thrice as often.", rich_help_panel=LOAD),
     ] = "",
     api_key: Annotated[
-        str, typer.Option(envvar="TIDEGATE_API_KEY", help="API key, without --tenants.", show_default=False)
+        str,
+        typer.Option(
+            envvar="TIDEGATE_API_KEY",
+            show_envvar=False,
+            help="API key, without --tenants; else $TIDEGATE_API_KEY.",
+            show_default=False,
+        ),
     ] = "",
     ttft: Annotated[
         str | None, typer.Option(help="Budget for the time to the first token.", rich_help_panel=BUDGETS)
@@ -104,7 +110,7 @@ def bench(
         seed = int.from_bytes(os.urandom(4)) if seed is None else seed
         budgets = budgets_of(ttft, tpot, e2e, stream)
         shares, keys = tenants_of(tenants, api_key)
-        for_s = seconds_of("--duration", duration)
+        for_s = seconds_of("--for", for_)
         plan = plan_of(
             arrivals,
             rate,
@@ -113,7 +119,7 @@ def bench(
             for_s=for_s,
             from_s=seconds_of("--from", trace_from),
             time_scale=time_scale,
-            input_tokens=input_tokens,
+            prompt_tokens=prompt_tokens,
             output_tokens=output_tokens,
         )
         limits = LoadLimits(max_open=concurrency_limit, drain_timeout_s=seconds_of("--drain", drain))

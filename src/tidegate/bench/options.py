@@ -17,7 +17,7 @@ from tidegate.workload.requests import PlannedRequest, TenantShare, plan_request
 from tidegate.workload.scaling import sped_up, windowed
 from tidegate.workload.traces.rows import TraceRow
 
-DEFAULT_RATE_PER_S, DEFAULT_INPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
+DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 
 
 def seconds_of(option: str, text: str) -> float:
@@ -68,14 +68,14 @@ def plan_of(
     for_s: float,
     from_s: float = 0.0,
     time_scale: float = 1.0,
-    input_tokens: int | None = None,
+    prompt_tokens: int | None = None,
     output_tokens: int | None = None,
 ) -> Iterator[PlannedRequest]:
     """The requests of a run; a trace is read, and judged, before the first."""
     if for_s <= 0:
-        raise ConfigurationError(["--duration is above 0"])
+        raise ConfigurationError(["--for is above 0"])
     rows = _rows(arrivals, rate, from_s, for_s, time_scale)
-    lengths = _lengths(rows, input_tokens, output_tokens)
+    lengths = _lengths(rows, prompt_tokens, output_tokens)
     return plan_requests(_arrivals(arrivals, rate, rows), lengths, Random(seed), tenants=tenants, for_s=for_s)
 
 
@@ -95,7 +95,7 @@ def _rows(
         raise ConfigurationError([f"--time-scale is above 0, not {time_scale:g}"])
     rows = list(sped_up(windowed(load_trace(arrivals), from_s, for_s * time_scale), time_scale))
     if not rows:
-        raise ConfigurationError([f"trace {arrivals}: nothing arrives where --from and --duration point"])
+        raise ConfigurationError([f"trace {arrivals}: nothing arrives where --from and --for point"])
     return rows
 
 
@@ -107,15 +107,15 @@ def _arrivals(arrivals: str, rate: float | None, rows: list[TraceRow] | None) ->
 
 
 def _lengths(
-    rows: list[TraceRow] | None, input_tokens: int | None, output_tokens: int | None
+    rows: list[TraceRow] | None, prompt_tokens: int | None, output_tokens: int | None
 ) -> Iterator[Lengths]:
     """The trace's pairs, either side replaced by what was given."""
     if rows is None:
-        prompt = DEFAULT_INPUT_TOKENS if input_tokens is None else input_tokens
+        prompt = DEFAULT_PROMPT_TOKENS if prompt_tokens is None else prompt_tokens
         return same_lengths(prompt, DEFAULT_OUTPUT_TOKENS if output_tokens is None else output_tokens)
     return (
         Lengths(
-            own.prompt_tokens if input_tokens is None else input_tokens,
+            own.prompt_tokens if prompt_tokens is None else prompt_tokens,
             own.output_tokens if output_tokens is None else output_tokens,
         )
         for own in trace_lengths(rows)

@@ -84,6 +84,7 @@ def _summarise(console: Console, config: Config) -> None:
 
 def _pools(config: Config) -> Table:
     table = _table("pool", "also called", "replicas", "gate", "limits", "under pressure")
+    table.columns[2].no_wrap = True  # half a URL is of no use
     for name, pool in config.pools.items():
         also = [*pool.aliases, *(["whatever they list"] if pool.discover else [])]
         urls = [_replica(replica) for replica in pool.replicas]

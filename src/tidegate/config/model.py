@@ -98,7 +98,7 @@ class Config(File, frozen=True, kw_only=True, forbid_unknown_fields=True):
                 tenant=tenant_name,
                 key=key_name,
                 default_class=tenant.class_ or self.usual_class,
-                classes=self._classes_of(tenant),
+                classes=self.classes_of(tenant),
                 pools=_both(tenant.pools, key.pools),
                 expires=key.expires,
             )
@@ -110,7 +110,8 @@ class Config(File, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Whom a request without a key stands for, where no keys are configured."""
         return Caller(tenant=ANONYMOUS, key="", default_class=self.usual_class, classes=tuple(self.classes))
 
-    def _classes_of(self, tenant: TenantConfig) -> tuple[str, ...]:
+    def classes_of(self, tenant: TenantConfig) -> tuple[str, ...]:
+        """Those that it may ask for, the highest first."""
         own = tenant.class_ or self.usual_class
         order = list(self.classes)
         if tenant.classes is None:

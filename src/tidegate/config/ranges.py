@@ -81,7 +81,7 @@ CREDITS = Range(0, 1e6)
 _STEP = {"above": RATIO_ABOVE_0, "below": RATIO_ABOVE_0, "dwell_s": SECONDS_OR_NONE}
 
 RANGES: dict[type[msgspec.Struct], dict[str, Range]] = {
-    schema.File: {"shutdown_grace_s": SECONDS_OR_NONE},
+    schema.File: {"shutdown_delay_s": SECONDS_OR_NONE, "shutdown_grace_s": SECONDS_OR_NONE},
     schema.UpstreamConfig: {"inter_token_timeout_s": SECONDS},
     schema.ProbeConfig: {"timeout_s": SECONDS},
     schema.ReplicaConfig: {"weight": WEIGHT},

@@ -180,8 +180,10 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     http: ServerLimits = ServerLimits()
     """Bounds and deadlines of client connections."""
     upstream: UpstreamConfig = UpstreamConfig()
+    shutdown_delay_s: float = 0.0
+    """How long clients are served as ever once it was told to stop, while it says that it is not ready."""
     shutdown_grace_s: float = 30.0
-    """How long running answers may go on once the gateway was told to stop; then they are truncated."""
+    """How long running answers may go on after that; then they are truncated."""
     pools: dict[str, PoolConfig]
     """By the model name that clients send."""
     classes: dict[str, ClassConfig] = msgspec.field(default_factory=lambda: {"default": ClassConfig()})

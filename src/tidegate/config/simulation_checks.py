@@ -71,3 +71,12 @@ def _tenants(config: Config, pools: list[str], classes: list[str]) -> Iterator[P
             yield from unknown((*where, "pool"), tenant.pool, pools, "pool")
         if tenant.class_ is not None:
             yield from unknown((*where, "class"), tenant.class_, classes, "class")
+            if tenant.class_ in config.classes:
+                yield from class_problems((*where, "class"), config, name, tenant.class_)
+
+
+def class_problems(where: Where, config: Config, tenant: str, asked: str) -> Iterator[Problem]:
+    """Whether a tenant may have the class that it is to ask for. The gateway would give it a lower one."""
+    own = config.tenants.get(tenant)
+    if own is not None and asked not in config.classes_of(own):
+        yield Problem(where, f"is {quoted(asked)}, which is not among the tenant's classes; add it there")

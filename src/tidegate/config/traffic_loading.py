@@ -15,7 +15,8 @@ import msgspec
 from tidegate.config.decoding import INVALID, Decoder, of_type
 from tidegate.config.loading import compose, read
 from tidegate.config.model import Config
-from tidegate.config.problems import Mark, Problem, Where, dotted, report, unknown
+from tidegate.config.problems import Mark, Problem, Where, dotted, quoted, report, unknown
+from tidegate.config.simulation_checks import class_problems
 from tidegate.config.traces import SHIPPED, load_lengths, load_trace, open_lines
 from tidegate.config.traffic import (
     ClientSource,
@@ -61,7 +62,7 @@ class Traffic:
 
         Where that names no tenants, anybody may ask.
         """
-        tenants = [*config.tenants, *config.simulation.tenants]
+        tenants = {**config.tenants, **config.simulation.tenants}
         problems: list[Problem] = []
         for name, source in self.config.sources.items():
             where = ("sources", name)
@@ -71,6 +72,7 @@ class Traffic:
                 problems += unknown((*where, "class"), source.class_, config.classes, "class")
             if source.model is not None:
                 problems += unknown((*where, "model"), source.model, config.models(), "model")
+            problems += _refused(where, config, source)
         if problems:
             raise ConfigurationError(report(self._name, problems, self._marks))
 
@@ -138,6 +140,19 @@ class Traffic:
 
     def _located(self, name: str) -> str:
         return name if name in SHIPPED else str(self._base / name)
+
+
+def _refused(where: Where, config: Config, source: Source) -> Iterator[Problem]:
+    """What the gateway would refuse to its tenant, or would not give it."""
+    tenant = config.tenants.get(source.tenant)
+    pool = next(iter(config.pools)) if source.model is None else config.models().get(source.model)
+    if tenant is not None and tenant.pools is not None and pool is not None and pool not in tenant.pools:
+        text = (
+            f"may not use the pool {quoted(pool)}; name another model here, or add it to the tenant's pools"
+        )
+        yield Problem((*where, "tenant"), text)
+    if source.class_ in config.classes:
+        yield from class_problems((*where, "class"), config, source.tenant, source.class_)
 
 
 def load_traffic(path: Path) -> Traffic:

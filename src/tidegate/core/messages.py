@@ -218,6 +218,8 @@ class Evict(msgspec.Struct, frozen=True, tag=True, gc=False):
     detail: str = ""
     retry_after_s: float | None = None
     quota: Quota | None = None
+    final: bool = False
+    """It has been retried here, or the retry budget forbade it: a client's retries would multiply ours."""
 
 
 class Truncate(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -44,6 +44,14 @@ def format_duration(seconds: float, digits: int = 6) -> str:
     return f"{_plain(rounded / _SECONDS_OF[unit], digits)}{unit}"
 
 
+def format_span(seconds: float) -> str:
+    """Three digits in seconds, minutes, hours or days, whichever is read with least effort: `58.4m`."""
+    for unit in ("d", "h", "m"):
+        if seconds >= 2 * _SECONDS_OF[unit]:
+            return f"{_plain(seconds / _SECONDS_OF[unit], 3)}{unit}"
+    return format_duration(seconds, 3)
+
+
 def _plain(value: float, digits: int) -> str:
     """`value` to so many significant digits, never as a power of ten."""
     number = float(f"{value:.{digits}g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidegate.bench.load import UNFINISHED, LoadRecord
-from tidegate.core.records import Distribution
+from tidegate.core.records import Distribution, RequestRecord
 from tidegate.demo.snapshot import BudgetLook
 from tidegate.demo.view import duration, refusals, verdict
 from tidegate.demo.watching import Watch, budget_look
@@ -48,27 +49,28 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     budgets: list[BudgetLook]
 
 
-def outcome_of(watch: Watch, tenants: dict[str, str], url: str, seed: int) -> Outcome:
-    """From what clients have seen; `tenants` gives the class of each."""
-    ended = [record for record in watch.records if record.error != UNFINISHED]
+def outcome_of(watch: Watch, by_hand: Sequence[RequestRecord], url: str, seed: int) -> Outcome:
+    """From what clients have seen; of what was sent `by_hand`, from what the gateway has."""
+    played = [record for record in watch.records if record.error != UNFINISHED]
+    ended: list[RequestRecord] = [*played, *by_hand]
     looks = {each.priority: each for each in watch.judge()}
     return Outcome(
         elapsed_s=watch.elapsed_s,
         url=url,
         seed=seed,
-        unfinished=len(watch.records) - len(ended),
+        unfinished=len(watch.records) - len(played),
         lag_s=Distribution.of(r.queued_s for r in watch.records if r.dispatched_at is not None),
         tenants=[
             _tenant(name, [r for r in ended if r.tenant == name], looks[priority], watch.elapsed_s)
-            for name, priority in tenants.items()
+            for name, priority in watch.classes.items()
         ],
         budgets=list(looks.values()),
     )
 
 
-def _tenant(name: str, records: list[LoadRecord], look: BudgetLook, span_s: float) -> TenantOutcome:
+def _tenant(name: str, records: list[RequestRecord], look: BudgetLook, span_s: float) -> TenantOutcome:
     good = [record for record in records if record.ok]
-    refused = Counter(r.reason.value if r.reason else r.error for r in records if not r.ok)
+    refused = Counter(_why(record) for record in records if not record.ok)
     return TenantOutcome(
         name=name,
         requests=len(records),
@@ -80,6 +82,12 @@ def _tenant(name: str, records: list[LoadRecord], look: BudgetLook, span_s: floa
         refused=dict(refused),
         goodput_ratio=budget_look(look.priority, look.budgets, records, span_s).goodput_ratio,
     )
+
+
+def _why(record: RequestRecord) -> str:
+    if record.reason is not None:
+        return record.reason.value
+    return record.error if isinstance(record, LoadRecord) else f"answered {record.status}"
 
 
 def as_table(outcome: Outcome) -> RenderableType:

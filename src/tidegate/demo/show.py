@@ -11,15 +11,17 @@ from math import inf
 from random import Random
 
 import msgspec
+import typer
 from rich.console import Console
 from rich.live import Live
 
 from tidegate.bench.load import LoadLimits, LoadRecord, run_load
 from tidegate.bench.target import Target
+from tidegate.core.records import RequestRecord
 from tidegate.demo import plain
 from tidegate.demo.outcome import Outcome, outcome_of
 from tidegate.demo.replay import endless, trace
-from tidegate.demo.stage import Stage, configured
+from tidegate.demo.stage import ANY_PORT, Stage, configured, usual_port
 from tidegate.demo.view import screen
 from tidegate.demo.watching import Watch
 from tidegate.sim.profiles import named
@@ -46,7 +48,14 @@ class Show(msgspec.Struct, frozen=True, kw_only=True):
 async def play(show: Show, console: Console) -> Outcome:
     """Until `for_s` is over, or somebody presses Ctrl-C."""
     rows = trace()
-    stage = Stage(configured(CONFIG, show.port), named(PROFILE), Random(show.seed))
+    by_hand: list[RequestRecord] = []
+    config = configured(CONFIG, show.port)
+    stage = Stage(
+        config,
+        named(PROFILE),
+        Random(show.seed),
+        on_record=lambda record: None if record.tenant in KEYS else by_hand.append(record),
+    )
     await stage.start()
     stop = asyncio.Event()
     try:
@@ -56,6 +65,12 @@ async def play(show: Show, console: Console) -> Outcome:
             with log_to(watch.say):
                 if told:
                     told(f"{curl_line(stage)}\n{stage.admin_url}/status", highlight=False)
+                if show.port != ANY_PORT and config.listen.port == ANY_PORT:
+                    moved = f"port {show.port or usual_port(CONFIG)} is taken; the gateway is at {stage.url}"
+                    if show.quiet:
+                        typer.echo(moved, err=True)
+                    else:
+                        watch.say(moved)
                 asyncio.get_running_loop().call_later(min(show.for_s, 1e9), stop.set)
                 target = Target(url=stage.url, model=stage.pool, keys=KEYS)
                 load = asyncio.create_task(
@@ -70,7 +85,7 @@ async def play(show: Show, console: Console) -> Outcome:
                     )
                 )
                 await _watch(show, console, stage, watch, load)
-        return outcome_of(watch, watch.classes, stage.url, show.seed)
+        return outcome_of(watch, by_hand, stage.url, show.seed)
     finally:
         await stage.stop()
 

@@ -101,6 +101,11 @@ class Stage:
         await self._emulator.close()
 
 
+def usual_port(name: str) -> int:
+    """Where the gateway of a shipped configuration listens if it can."""
+    return parse(shipped(name), name).listen.port
+
+
 def configured(name: str, port: int | None = None) -> Config:
     """A shipped configuration, to listen on `port`; on a free one if that, or what it says, is taken."""
     config = parse(shipped(name), name)

@@ -16,7 +16,7 @@ from prometheus_client.core import Metric
 
 from tidegate.bench.load import UNFINISHED, LoadRecord, Progress
 from tidegate.core.reasons import Reason
-from tidegate.core.records import Budgets, summarise
+from tidegate.core.records import Budgets, RequestRecord, summarise
 from tidegate.demo.snapshot import BudgetLook, ReplicaLook, Snapshot, TenantLook
 from tidegate.demo.stage import Stage
 from tidegate.gateway.status import status
@@ -195,7 +195,9 @@ class Watch:
                     self.say(f"first refusal of {tenant}: {reason}")
 
 
-def budget_look(priority: str, budgets: Budgets, records: Sequence[LoadRecord], span_s: float) -> BudgetLook:
+def budget_look(
+    priority: str, budgets: Budgets, records: Sequence[RequestRecord], span_s: float
+) -> BudgetLook:
     """A class against its budgets. What a tenant's own quota refused is left out."""
     admitted = [record for record in records if record.reason not in QUOTAS]
     summary = summarise(admitted, budgets, span_s)

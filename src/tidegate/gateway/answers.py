@@ -49,13 +49,17 @@ def error_body(reason: Reason, detail: str, param: str | None = None, api: Api |
     )
 
 
-def refusal_headers(reason: Reason, retry_after_s: float | None = None) -> Headers:
-    """Whether to come back, and when: a refusal that a later try can outlive always names a wait."""
+def refusal_headers(reason: Reason, retry_after_s: float | None = None, final: bool = False) -> Headers:
+    """Whether to come back, and when: a refusal that a later try can outlive always names a wait.
+
+    `final`: retries have been made here already. Whoever knows `x-should-retry` is to leave it at that, or
+    three tries of each client would be three of ours each (HKUDS/nanobot#2760).
+    """
     if not ANSWERS[reason].retryable:
         return [(b"x-should-retry", b"false")]
     wait_s = min(max(retry_after_s or 0.0, 0.0), LONGEST_WAIT_S) or 1.0
     return [
-        (b"x-should-retry", b"true"),
+        (b"x-should-retry", b"false" if final else b"true"),
         (b"retry-after", b"%d" % max(ceil(wait_s - ROUNDING), 1)),
         (b"retry-after-ms", b"%d" % max(ceil(wait_s * 1000 - ROUNDING), 1)),
     ]

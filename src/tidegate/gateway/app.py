@@ -299,10 +299,11 @@ class Gateway:
         param: str | None = None,
         retry_after_s: float | None = None,
         quota: Quota | None = None,
+        final: bool = False,
         more: Sequence[tuple[bytes, bytes]] = (),
     ) -> None:
         """Answer with the error that the table of reasons has for this."""
-        headers = [JSON, *refusal_headers(reason, retry_after_s), *more]
+        headers = [JSON, *refusal_headers(reason, retry_after_s, final), *more]
         lines = b"x-request-id: %b\r\n" % request_id + (quota_lines(quota) if quota is not None else b"")
         body = error_body(reason, detail, param=param, api=api)
         exchange.respond(ANSWERS[reason].status, headers, body, lines)

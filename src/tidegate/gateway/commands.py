@@ -126,7 +126,9 @@ async def _serve(settings: Config, tape: TapeFile | None) -> int:
     # Requests free themselves without it (their tests prove that); it is there for what nobody thought of.
     gc.set_threshold(50_000, 20, 50)
     await stop.wait()
-    log.info("stopping: running answers may finish within %g s", settings.shutdown_grace_s)
+    if settings.shutdown_delay_s:
+        log.info("stopping: not ready any more; clients are served for %g s yet", settings.shutdown_delay_s)
+    log.info("stopping: running answers may then finish within %g s", settings.shutdown_grace_s)
     stop.clear()
     stopping = asyncio.create_task(service.stop())
     again = asyncio.create_task(stop.wait())

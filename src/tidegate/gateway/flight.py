@@ -112,6 +112,7 @@ class Flight:
             api=self.api,
             retry_after_s=command.retry_after_s,
             quota=command.quota,
+            final=isinstance(command, Evict) and command.final,
         )
 
     def truncate(self, command: Truncate) -> None:

@@ -1,7 +1,8 @@
 """How does a gateway start, and how does it stop? Everything put together, for one process.
 
-Start: listen for clients, then for operators. Stop: no new connection at once, what waits is
-refused, what runs may finish within the grace and is then ended well; nothing is cut without a word.
+Start: listen for clients, then for operators. Stop: say so to whoever asks for readiness, and serve on for
+the delay that balancers need to hear of it; then no new connection, what waits is refused, what runs may
+finish within the grace and is then ended well; nothing is cut without a word.
 """
 
 from __future__ import annotations
@@ -127,9 +128,11 @@ class Service:
         self._watch()
 
     async def stop(self, grace_s: float | None = None) -> None:
-        """End within `grace_s` (default: as configured) and a second."""
-        grace_s = self.config.shutdown_grace_s if grace_s is None else grace_s
+        """End within `grace_s` and a second, at once; by default after the delay and grace configured."""
         self._stopping = True
+        if grace_s is None:
+            grace_s = self.config.shutdown_grace_s
+            await asyncio.sleep(self.config.shutdown_delay_s)
         self.server.stop_accepting()
         self.driver.tell(ShutdownAsked(grace_s=grace_s))
         with suppress(TimeoutError):

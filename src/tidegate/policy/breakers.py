@@ -4,9 +4,9 @@
       ^                                                 ^                          │
       └──────────── enough trials succeed ──────────────┼── one trial fails <──────┘
 
-Success is any answer below 500. Back-pressure (429, 503) and what a caller brought on itself
-(cancels, its own short deadline) are neutral. The breaker is a pure function of samples; it never
-knows which request they came from.
+Success is any answer below 500 but 404. A 404 (see `black_holes`), back-pressure (429, 503) and what a
+caller brought on itself (cancels, its own short deadline) are neutral. The breaker is a pure function of
+samples; it never knows which request they came from.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from math import inf
 from typing import Final
 
+from tidegate.core.messages import Failed
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
@@ -93,6 +94,7 @@ class Call:
         self.first_token_at: float | None = None
         self.produced: int = 0  # output tokens of the running attempt
         self.spent: bool = False  # some engine has computed for it
+        self.unaffordable: bool = False  # the retry budget forbade another attempt
         self.cut: Reason | None = None
         self.armed_at: float = inf  # the earliest timer that is set for it
 
@@ -154,3 +156,11 @@ def record_of_refusal(request: Request, reason: Reason, now: float) -> RequestRe
         reason=reason,
         status=ANSWERS[reason].status,
     )
+
+
+def said_of(event: Failed) -> str:
+    """How the last attempt of a call ended, for its client."""
+    what = f"answered {event.status}" if event.status else f"failed ({event.kind.value})"
+    said = f": {event.detail}" if event.detail else ""
+    attempts = "1 attempt" if event.attempt == 1 else f"{event.attempt} attempts"
+    return f"the engine {what}, after {attempts}{said}"

@@ -18,6 +18,8 @@ from tidegate.core.messages import (
     ReplicaAdded,
     ReplicaSeen,
 )
+from tidegate.core.request import Request
+from tidegate.policy.breakers import CLOSED
 from tidegate.policy.pool import Member, Pool
 from tidegate.policy.timers import Timers
 
@@ -98,10 +100,27 @@ class Fleet:
 
     # -- what an attempt says of it ---------------------------------------------------------------
 
-    def succeeded(self, member: Member, trial: int, now: float) -> None:
+    def answered(self, member: Member, request: Request, status: int, trial: int, now: float) -> None:
         """It answered below 500."""
+        black_holes = member.pool.black_holes
+        if status == 404:
+            self._not_found(member, request, trial, now)
+            return
         member.breaker.on_success(now, trial)
         member.replica.on_success()
+        if black_holes.suspect and status < 300 and request.generates:
+            black_holes.on_answered(member.key, request.tenant)
+
+    def _not_found(self, member: Member, request: Request, trial: int, now: float) -> None:
+        """What a 404 says of a replica is mostly nothing."""
+        pool, breaker = member.pool, member.breaker
+        if not (request.generates and pool.black_holes.on_not_found(member.key, request.tenant)):
+            breaker.on_neutral(trial)
+        elif breaker.state is not CLOSED:
+            breaker.on_failure(now, trial)
+        elif pool.may_open_breaker():
+            breaker.open(now)
+        pool.look_again_at(member)
 
     def failed(
         self,

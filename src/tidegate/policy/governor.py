@@ -54,6 +54,7 @@ from tidegate.policy.calls import (
     WAITING,
     Call,
     record_of_refusal,
+    said_of,
 )
 from tidegate.policy.dispatching import Dispatcher
 from tidegate.policy.fleet import NEUTRAL, Fleet
@@ -272,7 +273,7 @@ class Governor:
             return
         member = self._release(call)
         if call.cut is None:
-            self._fleet.succeeded(member, call.trial, now)
+            self._fleet.answered(member, call.request, event.status, call.trial, now)
         else:
             member.breaker.on_neutral(call.trial)
         status, reported = event.status, event.usage
@@ -305,11 +306,7 @@ class Governor:
             call.pool.retrying.append(call)
             self._dispatcher.arm(call)
         else:
-            what = f"answered {event.status}" if event.status else f"failed ({event.kind.value})"
-            said = f": {event.detail}" if event.detail else ""
-            attempts = "1 attempt" if call.attempt == 1 else f"{call.attempt} attempts"
-            detail = f"the engine {what}, after {attempts}{said}"
-            self._evict(call, reason, detail, now, out, event.retry_after_s)
+            self._evict(call, reason, said_of(event), now, out, event.retry_after_s)
         self._pump(call.pool, now, out)
 
     def _may_retry(self, call: Call, member: Member, kind: FailureKind, now: float) -> bool:
@@ -323,7 +320,8 @@ class Governor:
         others = any(
             name not in call.tried and each.back_at(now) < until for name, each in pool.members.items()
         )
-        return others and pool.retries.spend(now)
+        call.unaffordable = others and not pool.retries.spend(now)
+        return others and not call.unaffordable
 
     def _on_cancelled(self, event: Cancelled, now: float, out: list[Command]) -> None:
         call = self._calls.get(event.request_id)
@@ -410,6 +408,8 @@ class Governor:
                 detail=detail,
                 retry_after_s=_honest(retry_after_s),
                 quota=quota(now, call.charge.scopes),
+                # Another gateway may serve what this one can no longer.
+                final=reason is not Reason.SHUTTING_DOWN and (call.attempt > 1 or call.unaffordable),
             )
         )
 

@@ -13,6 +13,7 @@ from random import Random
 from tidegate.core.messages import ReplicaAdded, ReplicaSeen
 from tidegate.core.request import Request
 from tidegate.policy.affinity import PrefixIndex
+from tidegate.policy.black_holes import BlackHoles
 from tidegate.policy.breakers import CLOSED, Breaker
 from tidegate.policy.degradation import Ladder
 from tidegate.policy.prediction import DrainRate, Predictor
@@ -84,6 +85,7 @@ class Pool:
     """Whether the least loaded is who holds the least tokens, else requests; None: that alone decides not."""
     prefixes: PrefixIndex | None = None
     """Where prompts decide."""
+    black_holes: BlackHoles = field(default_factory=BlackHoles)
     members: dict[str, Member] = field(default_factory=dict)
     retrying: list[object] = field(default_factory=list)  # calls between two attempts, oldest first
     context_seen: int | None = None

@@ -202,7 +202,8 @@ class Driver:
             self.counts.evicted += 1
         answer = ANSWERS[command.reason]
         wait_s = min(command.retry_after_s or RETRY_AFTER_S, RETRY_AFTER_MAX_S) if answer.retryable else None
-        self.on_end(now, flight, Refusal(answer.status, answer.retryable, wait_s))
+        again = answer.retryable and not (isinstance(command, Evict) and command.final)
+        self.on_end(now, flight, Refusal(answer.status, again, wait_s))
 
     def _stop(self, now: float, flight: Flight) -> int:
         """Close the engine's connection, if there is one; output tokens that it has said."""

@@ -1,7 +1,8 @@
 """What goes wrong, or is taken out, and when? A time of None lasts to the end.
 
 Each fault names its replica and its instant. None needs another one's dice: one more fault changes nothing
-but what it strikes.
+but what it strikes. Those that overlap on a replica last each for its own time, and factors multiply; only
+the end of a drain ends every drain, as an operator's does.
 """
 
 from __future__ import annotations

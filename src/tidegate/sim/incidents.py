@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import inf
+from collections import defaultdict
+from dataclasses import dataclass, field
+from math import inf, prod
 
 from tidegate.core.messages import DrainAsked, ReplicaAdded
 from tidegate.policy.settings import GateSettings
@@ -22,6 +23,10 @@ class Incidents:
 
     agenda: Agenda
     driver: Driver
+    _crashes: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    """That last, by replica: it is up again when all of them are over."""
+    _factors: defaultdict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    """By which it is slow at present: they multiply."""
 
     def plan(self, scenario: Scenario) -> None:
         """Put all of it on the agenda."""
@@ -40,7 +45,7 @@ class Incidents:
                     at(back_at, self._restart, node)
             case Slow():
                 at(fault.at_s, self._slow, (node, fault.factor))
-                at(_end(fault.at_s, fault.for_s), self._slow, (node, 1.0))
+                at(_end(fault.at_s, fault.for_s), self._recover, (node, fault.factor))
             case Errors():
                 at(fault.at_s, self._fail, (node, fault.share, fault.status))
                 at(_end(fault.at_s, fault.for_s), self._heal, (node, fault.share, fault.status))
@@ -58,7 +63,10 @@ class Incidents:
     def _join(self, now: float, joining: tuple[str, ReplicaScenario]) -> None:
         pool, replica = joining
         gate = replica.gate or NO_GATE
-        self.driver.fleet.nodes[replica.name].up = True
+        node = self.driver.fleet.nodes[replica.name]
+        if node.gone:
+            return  # it was to leave before it had come
+        node.up = not self._crashes[node.name]
         self.driver.tell(
             now,
             ReplicaAdded(
@@ -72,15 +80,26 @@ class Incidents:
         )
 
     def _crash(self, now: float, node: Node) -> None:
+        self._crashes[node.name] += 1
         node.up = False
         self.driver.fleet.lose(now, node)
 
     def _restart(self, now: float, node: Node) -> None:
-        node.up = not node.gone
+        self._crashes[node.name] -= 1
+        node.up = not (node.gone or self._crashes[node.name])
 
     def _slow(self, now: float, slowed: tuple[Node, float]) -> None:
         node, factor = slowed
-        node.engine.slow(now, factor)
+        self._factors[node.name].append(factor)
+        self._set_pace(now, node)
+
+    def _recover(self, now: float, slowed: tuple[Node, float]) -> None:
+        node, factor = slowed
+        self._factors[node.name].remove(factor)
+        self._set_pace(now, node)
+
+    def _set_pace(self, now: float, node: Node) -> None:
+        node.engine.slow(now, prod(self._factors[node.name]))
         self.driver.fleet.arm(node)
 
     @staticmethod

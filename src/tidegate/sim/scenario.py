@@ -49,7 +49,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     clients: ClientSettings = ClientSettings()
     faults: tuple[Fault, ...] = ()
     callers: dict[str, str] = {}
-    """Class of each tenant; a tenant that is not listed has the first class."""
+    """Class of each tenant."""
+    default_class: str = ""
+    """Of a tenant that is not listed; empty: the first."""
     models: dict[str, str] = {}
     """Pool of each model name; a pool's own name needs no entry. Who names no model gets the first pool."""
     bytes_per_token: float = 4.0
@@ -68,10 +70,13 @@ def check(scenario: Scenario) -> None:
         if pool not in governed
     ]
     problems += _replica_problems(scenario)
-    for tenant, name in scenario.callers.items():
+    asked = {f"callers.{tenant}": name for tenant, name in scenario.callers.items()}
+    if scenario.default_class:
+        asked["default_class"] = scenario.default_class
+    for where, name in asked.items():
         if name not in scenario.governor.classes:
             known = _names(scenario.governor.classes)
-            problems.append(f"callers.{tenant}: no class is named {name!r}; there are: {known}")
+            problems.append(f"{where}: no class is named {name!r}; there are: {known}")
     for model, pool in scenario.models.items():
         if pool not in governed:
             problems.append(f"models.{model}: no pool is named {pool!r}; there are: {_names(governed)}")

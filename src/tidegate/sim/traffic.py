@@ -45,7 +45,7 @@ class Traffic:
 
     def __post_init__(self) -> None:
         self._ranks = {name: rank for rank, name in enumerate(self.scenario.governor.classes)}
-        self._class = next(iter(self._ranks))
+        self._class = self.scenario.default_class or next(iter(self._ranks))
         self._model = next(iter(self.scenario.pools))
         self._starts = iter(self.workload.starts())
         clients = self.scenario.clients

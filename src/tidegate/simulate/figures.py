@@ -80,6 +80,11 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     queued_s: Spread
     """In the gateway, to the last dispatch."""
 
+    @property
+    def refused_ratio(self) -> float:
+        """Requests that were refused or cut, over all; nan without any."""
+        return (self.requests - self.ok) / self.requests if self.requests else nan
+
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """One run, or the runs of several seeds."""

@@ -39,7 +39,9 @@ def scenario_of(config: Config, profile: str | None = None) -> Scenario:
         network=config.simulation.network,
         clients=config.simulation.clients,
         faults=config.simulation.faults,
-        callers={name: _class_of(config, name) for name in _tenants(config)},
+        # All of the file's: a traffic file may name tenants that `simulation.tenants` does not.
+        callers={name: _class_of(config, name) for name in [*config.tenants] or _tenants(config)},
+        default_class=config.usual_class,
         models=config.models(),
         bytes_per_token=config.simulation.bytes_per_token,
     )

@@ -245,6 +245,10 @@ def _words(load: Load) -> Iterator[str]:
         yield f"traffic {load.traffic}"
     elif load.trace is not None:
         yield f"trace {load.trace}"
+        if load.from_s:
+            yield f"from {format_duration(load.from_s)} on"
+        if load.spread:
+            yield "spread"
         if load.time_scale != 1:
             yield f"{load.time_scale:g} times as fast"
         if load.rate_per_s is not None:

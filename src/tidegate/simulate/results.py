@@ -19,7 +19,7 @@ from tidegate.simulate.run import RunResult
 
 BOUNDARIES = {
     "ttft_s": "from the request's arrival at the gateway to the arrival of its first token there",
-    "tpot_s": "(e2e_s - ttft_s) / (output tokens - 1), of answers with 2 tokens or more",
+    "tpot_s": "(E2E - TTFT) / (output tokens - 1), of answers with 2 tokens or more",
     "e2e_s": "from the request's arrival at the gateway to the arrival of its last token there",
     "queued_s": "from the request's arrival at the gateway to its last dispatch",
 }
@@ -121,13 +121,13 @@ def as_json(result: Result) -> str:
 
 
 def latencies(figures: Figures) -> list[tuple[str, str, Spread]]:
-    """Budget's name, heading and figures of each latency."""
+    """Key, heading and figures of each latency."""
     total = figures.total
     return [
         ("ttft_s", "TTFT", total.ttft_s),
         ("tpot_s", "TPOT", total.tpot_s),
         ("e2e_s", "E2E", total.e2e_s),
-        ("", "queued", total.queued_s),
+        ("queued_s", "queued", total.queued_s),
     ]
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tidegate.config.simulation import DEFAULT_PROFILE
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_duration, format_span
 from tidegate.simulate.execution import Done, Failure, Task, here, in_processes, on_ray
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.load import span_of
@@ -207,6 +207,6 @@ def _report(result: Result, plots: Sequence[Plots | None], output: Output) -> No
 def _cost(gathered: Gathered) -> str:
     runs = [run for runs in gathered.runs for run in runs]
     requests = sum(run.counts.arrived for run in runs if run.counts is not None)
-    simulated = format_duration(sum(run.simulated_s for run in runs), 3)
+    simulated = format_span(sum(run.simulated_s for run in runs))
     cpu = format_duration(sum(run.cpu_s for run in runs), 3)
     return f"{requests:,} requests, {simulated} simulated, {cpu} of CPU"

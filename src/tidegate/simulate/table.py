@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidegate.core.records import Budgets
 from tidegate.core.text import printable
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_duration, format_span
 from tidegate.sim.statistics import Estimate, Method, Spread
 from tidegate.simulate.engines import PoolFigures
 from tidegate.simulate.figures import Group
@@ -25,6 +25,11 @@ from tidegate.simulate.sweeps import label_of
 MOST_TENANTS = 20
 """Rows; JSON has more."""
 FIGURES = ("mean", "p50", "p95", "p99")
+LATENCIES = ("TTFT\nP95", "TPOT\nP95", "E2E\nP95")
+WIDE = 9
+"""Columns above which they stand closer."""
+LONG_NAME = 10
+"""Characters of a setting or value above which it stands on two lines."""
 
 
 def as_table(result: Result) -> RenderableType:
@@ -42,13 +47,16 @@ def number(value: float) -> str:
 
 
 def percent(ratio: float) -> str:
-    """With one decimal, unless that is 0; `-` for what does not exist."""
-    return "-" if isnan(ratio) else f"{ratio:.1%}".replace(".0%", "%")
+    """With one decimal, unless that is 0, and more where it is nearly 100 %; `-` for what does not exist."""
+    if isnan(ratio):
+        return "-"
+    digits = next((digits for digits in (1, 2, 3) if round(ratio, 2 + digits) < 1), 1)
+    return f"{ratio:.{digits}%}".replace(".0%", "%")
 
 
 def duration(seconds: float) -> str:
-    """Three digits; `-` for what does not exist."""
-    return format_duration(seconds, 3)
+    """Three digits, in seconds at most: `120s` and not `2m`; `-` for what does not exist."""
+    return f"{number(seconds)}s" if seconds >= 60 else format_duration(seconds, 3)
 
 
 def between(estimate: Estimate, shown: Callable[[float], str]) -> str:
@@ -91,16 +99,7 @@ def _one(point: PointResult) -> Iterator[RenderableType]:
 
 def _latencies(found: list[tuple[str, str, Spread]]) -> Table:
     spread = found[2][2]
-    table = Table(
-        caption=interval_words(spread),
-        caption_justify="left",
-        box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    table.add_column("")
-    for name in ("mean", "P50", "P95", "P99", "max"):
-        table.add_column(name, justify="right")
+    table = _table("", "mean", "P50", "P95", "P99", "max", caption=interval_words(spread))
     for _, heading, each in found:
         shown = [_with_interval(getattr(each, name), duration) for name in FIGURES]
         table.add_row(heading, *shown, duration(each.max))
@@ -116,53 +115,51 @@ def _with_interval(estimate: Estimate, shown: Callable[[float], str]) -> Text:
 
 def _counts(point: PointResult, total: Group, fairness: Estimate) -> Table:
     grid = Table.grid(padding=(0, 2))
-    failed = total.requests - total.ok
-    grid.add_row("requests", f"{total.requests:,} measured, {total.ok:,} answered, {failed:,} refused or cut")
-    ratio, rate = total.goodput_ratio, number(total.goodput_per_s.value)
-    grid.add_row("goodput", f"{percent(ratio.value)} ({between(ratio, percent)}), {rate} requests/s")
-    offered, answered = (number(each.value) for each in (total.offered_per_s, total.answered_per_s))
-    grid.add_row("rate", f"{offered} requests/s offered, {answered} answered")
-    output, prompt = (number(each.value) for each in (total.output_tokens_per_s, total.prompt_tokens_per_s))
-    grid.add_row("tokens", f"{output} output tokens/s, {prompt} prompt tokens/s")
-    if total.reasons:
-        grid.add_row("refusals", refusal_words(total))
-    grid.add_row("fairness", f"{number(fairness.value)} (Jain's index of tenants, 1 is fair)")
-    grid.add_row("measured", _measured(point))
-    if point.conservation is not None:
-        grid.add_row("of all", conserved_words(point))
+    for name, words in summary(point, total, fairness).items():
+        grid.add_row(name, words)
     return grid
 
 
-def _measured(point: PointResult) -> str:
+def summary(point: PointResult, total: Group, fairness: Estimate) -> dict[str, str]:
+    """What came, what became of it, and how long that was measured."""
+    failed = total.requests - total.ok
+    ratio, rate = total.goodput_ratio, number(total.goodput_per_s.value)
+    offered, answered = (number(each.value) for each in (total.offered_per_s, total.answered_per_s))
+    output, prompt = (number(each.value) for each in (total.output_tokens_per_s, total.prompt_tokens_per_s))
+    words = {
+        "requests": f"{total.requests:,} measured, {total.ok:,} answered, {failed:,} refused or cut",
+        "goodput": f"{percent(ratio.value)} ({between(ratio, percent)}), {rate} requests/s",
+        "rate": f"{offered} requests/s offered, {answered} answered",
+        "tokens": f"{output} output tokens/s, {prompt} prompt tokens/s",
+        "refusals": ", ".join(f"{count:,} {reason}" for reason, count in total.reasons.items()),
+        "fairness": f"{number(fairness.value)} (Jain's index of tenants, 1 is fair)",
+        "measured": measured_words(point),
+        "of all": conserved_words(point),
+    }
+    return {name: text for name, text in words.items() if text}
+
+
+def measured_words(point: PointResult) -> str:
+    """How much simulated time the figures are of."""
     warm_up = point.warm_up_s.value
-    after = f" after {duration(warm_up)} of warm-up" if warm_up > 0 else ""
+    after = f" after {format_span(warm_up)} of warm-up" if warm_up > 0 else ""
     runs = f", {len(point.seeds)} runs" if len(point.seeds) > 1 else ""
-    return f"{duration(point.measured_s)}{after}{runs}"
+    return f"{format_span(point.measured_s)}{after}{runs}"
 
 
 def conserved_words(point: PointResult) -> str:
-    """What became of all requests."""
+    """What became of all requests; nothing where that is not known, after Ctrl-C."""
     found = point.conservation
     if found is None:
-        return "interrupted"
+        return ""
     words = ("finished", "broken", "rejected", "evicted", "cancelled", "in_flight")
     parts = [f"{count:,} {word}" for word in words if (count := getattr(found, word))]
     retries = f" ({found.retries:,} retries)" if found.retries else ""
     return f"{found.arrived:,} arrived{retries} = {' + '.join(parts).replace('_', ' ') or '0'}"
 
 
-def refusal_words(group: Group) -> str:
-    """Counts by reason; empty if nothing was refused or cut."""
-    return ", ".join(f"{count:,} {reason}" for reason, count in group.reasons.items())
-
-
 def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budgets] | None = None) -> Table:
-    table = Table(
-        title=f"By {kind}", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    table.add_column(kind, no_wrap=True)
-    for name in ("asked", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "share"):
-        table.add_column(name, justify="right")
+    table = _table(kind, "asked", "answered", "goodput", *LATENCIES, "of all\ntokens")
     for name, own in groups.items():
         budget = (budgets or {}).get(name, Budgets())
         table.add_row(
@@ -179,12 +176,7 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
 
 
 def _engines(engines: Mapping[str, PoolFigures]) -> Table:
-    table = Table(
-        title="By pool", title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    table.add_column("pool")
-    for name in ("replicas", "busy", "batch", "prefix hits", "preemptions"):
-        table.add_column(name, justify="right")
+    table = _table("pool", "replicas", "busy", "batch", "prefix hits", "preemptions")
     for name, own in engines.items():
         table.add_row(
             _shown(name),
@@ -205,16 +197,11 @@ def _many(result: Result) -> Iterator[RenderableType]:
     told = [point for point in result.points if point.figures is not None]
     hits = any(not isnan(each.prefix_hit_ratio.value) for point in told for each in point.engines.values())
     caption = interval_words(told[0].figures.total.e2e_s) if told and told[0].figures else ""
-    table = Table(
-        caption=caption, caption_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
-    for key in keys:
-        table.add_column(_shown(key.rpartition(".")[2]))
-    headings = ["req/s", "goodput", "TTFT P50", "TTFT P95", "TPOT P95", "E2E P95", "busy"]
-    for name in [*headings, *(["hits"] if hits else [])]:
-        table.add_column(name, justify="right")
+    headings = ["req/s", "goodput", "TTFT\nP50", *LATENCIES, "refused", *(["hits"] if hits else [])]
+    names = [_broken(key.rpartition(".")[2]) for key in keys]
+    table = _table(*names, *headings, names=len(names), caption=caption)
     for point in result.points:
-        table.add_row(*(_shown(point.set.get(key, "")) for key in keys), *_row(point, hits))
+        table.add_row(*(_broken(point.set.get(key, "")) for key in keys), *_row(point, hits))
     yield table
     for curve in curves_of(result.points):
         knee = curve.knee
@@ -238,35 +225,39 @@ def _row(point: PointResult, hits: bool) -> Iterator[str]:
     yield f"{percent(total.goodput_ratio.value)}"
     for estimate in (total.ttft_s.p50, total.ttft_s.p95, total.tpot_s.p95, total.e2e_s.p95):
         yield _plus_minus(estimate, duration)
-    busy = [each.utilisation_ratio.value for each in point.engines.values()]
-    yield percent(sum(busy) / len(busy)) if busy else "-"
+    yield percent(total.refused_ratio)
     if hits:
         found = [v for each in point.engines.values() if not isnan(v := each.prefix_hit_ratio.value)]
         yield percent(sum(found) / len(found)) if found else "-"
 
 
-def _table(title: str = "", caption: str = "") -> Table:
-    return Table(
-        title=title or None,
+def _table(*headings: str, names: int = 1, caption: str = "") -> Table:
+    """Figures stay whole; where they leave too little room, the first `names` columns are folded."""
+    table = Table(
         caption=caption or None,
-        title_justify="left",
         caption_justify="left",
         box=SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=(0, 1 if len(headings) <= WIDE else 0, 0, 0),
         pad_edge=False,
     )
+    for place, heading in enumerate(headings):
+        if place < names:
+            table.add_column(heading, overflow="fold")
+        else:
+            table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 # -- words ----------------------------------------------------------------------------------------
 
 
 def _plus_minus(estimate: Estimate, shown: Callable[[float], str]) -> str:
-    """The figure and half of its interval, both in its unit."""
+    """The figure, and below it half of its interval, or the one end that it has."""
     if isnan(estimate.low):
         return shown(estimate.value)
     if isinf(estimate.high) or isinf(estimate.low):
-        return f"{shown(estimate.value)} {between(estimate, shown)}"
-    return f"{shown(estimate.value)} ±{shown((estimate.high - estimate.low) / 2)}"
+        return f"{shown(estimate.value)}\n{between(estimate, shown)}"
+    return f"{shown(estimate.value)}\n±{shown((estimate.high - estimate.low) / 2)}"
 
 
 def _judged(value_s: float, budget_s: float | None) -> Text:
@@ -277,3 +268,13 @@ def _judged(value_s: float, budget_s: float | None) -> Text:
 def _shown(text: str) -> str:
     """A name of the file, as it stands: neither markup nor a terminal's commands."""
     return escape(printable(text))
+
+
+def _broken(text: str) -> str:
+    """A name of the file on two lines if it is long, apart at its middle underscore."""
+    shown = _shown(text)
+    places = [place for place, sign in enumerate(shown) if sign == "_"]
+    if len(shown) <= LONG_NAME or not places:
+        return shown
+    middle = min(places, key=lambda place: abs(2 * place - len(shown))) + 1
+    return f"{shown[:middle]}\n{shown[middle:]}"

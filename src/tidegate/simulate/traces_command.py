@@ -37,7 +37,12 @@ def stats(
         str, typer.Argument(metavar="FILE", help=f"A trace, gzipped or not, or one of {', '.join(SHIPPED)}.")
     ],
     form: Annotated[
-        Format | None, typer.Option("--format", help="Its form.", show_default="what its first line tells")
+        Format | None,
+        typer.Option(
+            "--format",
+            metavar="FORM",
+            help=f"Its form, else what its first line tells: {', '.join(Format)}.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:

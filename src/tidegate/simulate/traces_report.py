@@ -13,7 +13,7 @@ from rich.table import Table
 
 from tidegate.core.records import Distribution
 from tidegate.core.text import printable
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_span
 from tidegate.workload.pool_statistics import PoolStatistics
 from tidegate.workload.reuse import Reuse
 from tidegate.workload.session_statistics import SessionStatistics
@@ -48,14 +48,17 @@ def as_table(report: TraceReport) -> RenderableType:
 
 
 def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
-    lengths = [("prompt tokens", log.prompt_tokens, _number), ("output tokens", log.output_tokens, _number)]
+    lengths: list[tuple[str, Distribution, Show]] = [
+        ("prompt tokens", log.prompt_tokens, _number),
+        ("output tokens", log.output_tokens, _number),
+    ]
     if log.sessions is not None:
         lengths += [
             ("turns a session", log.sessions.turns, _number),
-            ("gap in a session", log.sessions.gap_s, _seconds),
+            ("gap in a session", log.sessions.gap_s, format_span),
         ]
         if log.sessions.think_s.count:
-            lengths.append(("think time", log.sessions.think_s, _seconds))
+            lengths.append(("think time", log.sessions.think_s, format_span))
     yield _spreads(title, lengths)
     grid = _grid()
     grid.add_row("requests", f"{log.requests:,}")
@@ -77,7 +80,7 @@ def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
 
 
 def _add_arrivals(grid: Table, arrivals: ArrivalFigures, requests: int) -> None:
-    grid.add_row("span", _seconds(arrivals.span_s))
+    grid.add_row("span", format_span(arrivals.span_s))
     grid.add_row("rate", f"{_number(arrivals.rate_per_s)} requests/s")
     rounded = f"; times are rounded, {arrivals.instants:,} differ" if arrivals.instants < requests / 2 else ""
     grid.add_row("gap CV", f"{_number(arrivals.gap_cv)}{rounded}")
@@ -109,11 +112,11 @@ def _sessions(title: str, found: SessionStatistics) -> Iterable[RenderableType]:
             ("of them new", found.new_tokens, _number),
             ("output tokens", found.output_tokens, _number),
             ("requests a session", found.turns, _number),
-            ("session", found.span_s, _seconds),
-            ("gap", found.gap_s, _seconds),
-            ("think time", found.think_s, _seconds),
-            ("answer", found.took_s, _seconds),
-            ("TTFT", found.ttft_s, _seconds),
+            ("session", found.span_s, format_span),
+            ("gap", found.gap_s, format_span),
+            ("think time", found.think_s, format_span),
+            ("answer", found.took_s, format_span),
+            ("TTFT", found.ttft_s, format_span),
         ],
     )
     grid = _grid()
@@ -162,14 +165,6 @@ def _number(value: float) -> str:
     if isnan(value):
         return "-"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _seconds(value: float) -> str:
-    """Seconds, minutes, hours or days, whichever is read with least effort."""
-    for unit, unit_s in (("d", 86_400.0), ("h", 3600.0), ("m", 60.0)):
-        if value >= 2 * unit_s:
-            return f"{value / unit_s:.3g}{unit}"
-    return format_duration(value, 3)
 
 
 def _percent(ratio: float) -> str:

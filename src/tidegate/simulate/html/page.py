@@ -16,9 +16,10 @@ from tidegate.simulate.knee import Curve, curves_of
 from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
 from tidegate.simulate.run import SHOWN_RATIOS, Distributions, Plots
 from tidegate.simulate.sweeps import label_of
-from tidegate.simulate.table import between, conserved_words, duration, interval_words, number, percent
+from tidegate.simulate.table import FIGURES, between, duration, interval_words, number, percent, summary
 from tidegate.simulate.timeline import Timeline
 
+HEADINGS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queued_s": "queued"}
 MOST_DETAILED = 24
 """Points with tables and plots of their own."""
 
@@ -38,6 +39,8 @@ def as_html(result: Result, plots: Sequence[Plots | None]) -> str:
 def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
     yield f"<h1>Would it hold? {escape(result.configuration)}</h1>"
     load = next((point.load for point in result.points if point.figures is not None), "")
+    if len(result.points) > 1:
+        load = f"{len(result.points)} points, the first of them: {load}"
     yield f'<p class="quiet">{escape(load)}; tidegate {escape(result.tidegate)}</p>'
     if result.interrupted:
         yield '<p class="warning">The simulation was interrupted: this is what was done by then.</p>'
@@ -46,39 +49,41 @@ def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
         yield "<h2>Points</h2>"
         yield _points(result)
         yield _load_curves(result.points)
+    else:
+        yield from (part for point, _ in told for part in _outcome(point))
     if told:
         yield "<h2>Latencies</h2>"
         yield _distributions(told)
     for place, (point, own) in enumerate(told[:MOST_DETAILED]):
         label = label_of(point.set)
-        inner = "\n".join(_point(point, own))
+        inner = "\n".join([*(_outcome(point) if label else ()), *_point(point, own)])
         opened = " open" if place == 0 else ""
         yield f"<details{opened}><summary>{escape(label)}</summary>{inner}</details>" if label else inner
     if len(told) > MOST_DETAILED:
         yield f'<p class="quiet">The first {MOST_DETAILED} points are shown in detail; JSON has all.</p>'
     yield "<h2>What is measured</h2>"
-    yield _definitions(BOUNDARIES)
+    yield _definitions({HEADINGS[key]: words for key, words in BOUNDARIES.items()})
 
 
 # -- the whole ------------------------------------------------------------------------------------
 
 
 def _points(result: Result) -> str:
-    headings = ["", "answered/s", "goodput", "TTFT P50", "TTFT P95", "TTFT P99", "TPOT P95", "E2E P95"]
+    headings = ["", "answered/s", "goodput", "refused"]
+    headings += ["TTFT P50", "TTFT P95", "TTFT P99", "TPOT P95", "E2E P95"]
     rows = []
     for point in result.points:
-        label = escape(label_of(point.set))
+        label = label_of(point.set)
         if point.figures is None:
             reason = escape("; ".join(point.problems) or "not run")
-            rows.append(
-                f'<tr><td>{label}</td><td colspan="{len(headings) - 1}" class="bad">{reason}</td></tr>'
-            )
+            rows.append(_row(label, f'<td colspan="{len(headings) - 1}" class="bad">{reason}</td>'))
             continue
         total = point.figures.total
         cells = [_cell(total.answered_per_s, number), _cell(total.goodput_ratio, percent)]
+        cells.append(f"<td>{percent(total.refused_ratio)}</td>")
         waits = (total.ttft_s.p50, total.ttft_s.p95, total.ttft_s.p99, total.tpot_s.p95, total.e2e_s.p95)
         cells += [_cell(each, duration) for each in waits]
-        rows.append(f"<tr><td>{label}</td>{''.join(cells)}</tr>")
+        rows.append(_row(label, *cells))
     return _table(headings, rows)
 
 
@@ -141,15 +146,16 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
             for label, each in _shown(told).items()
             if (values := getattr(each, name))
         ]
-        marks = {
-            value: f"budget of {class_}" for class_, each in budgets.items() if (value := getattr(each, name))
-        }
+        marks: dict[float, list[str]] = {}
+        for class_, each in budgets.items():
+            if value := getattr(each, name):
+                marks.setdefault(value, []).append(class_)
         plot = Plot(
             title=f"{heading}: share of answers within",
             series=series,
             x=Axis(label=heading, shown=duration, logarithmic=True),
             y=Axis(label="share of answers", shown=_whole_percent, least=0, most=1),
-            marks=[Mark(value, label) for value, label in marks.items()],
+            marks=[Mark(at, f"budget of {', '.join(whose)}", low=True) for at, whose in marks.items()],
         )
         figures.append(as_figure(plot))
     more = ""
@@ -170,46 +176,47 @@ def _shown(told: Sequence[tuple[PointResult, Plots | None]]) -> dict[str, Distri
 # -- one point ------------------------------------------------------------------------------------
 
 
+def _outcome(point: PointResult) -> Iterator[str]:
+    """What somebody with half a minute reads: how it went, and what to doubt."""
+    assert point.figures is not None
+    yield _definitions(summary(point, point.figures.total, point.figures.fairness))
+    for warning in point.warnings:
+        yield f'<p class="warning">{escape(warning)}</p>'
+
+
 def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     figures = point.figures
     assert figures is not None
-    for warning in point.warnings:
-        yield f'<p class="warning">{escape(warning)}</p>'
     spread = figures.total.e2e_s
     rows = [
-        f"<tr><td>{heading}</td>"
-        + "".join(_cell(getattr(each, name), duration) for name in ("mean", "p50", "p95", "p99"))
-        + f"<td>{duration(each.max)}</td><td>{each.count:,}</td></tr>"
+        _row(
+            heading,
+            *(_cell(getattr(each, name), duration) for name in FIGURES),
+            f"<td>{duration(each.max)}</td><td>{each.count:,}</td>",
+        )
         for _, heading, each in latencies(figures)
     ]
     yield _table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
     yield _groups("class", figures.classes, point.budgets)
     yield _groups("tenant", figures.tenants, {})
     engines = [
-        f"<tr><td>{escape(name)}</td><td>{own.replicas}</td>"
-        + _cell(own.utilisation_ratio, percent)
-        + _cell(own.decodes_per_step, number)
-        + _cell(own.prefix_hit_ratio, percent)
-        + _cell(own.preemptions, number)
-        + "</tr>"
+        _row(
+            name,
+            f"<td>{own.replicas}</td>",
+            _cell(own.utilisation_ratio, percent),
+            _cell(own.decodes_per_step, number),
+            _cell(own.prefix_hit_ratio, percent),
+            _cell(own.preemptions, number),
+        )
         for name, own in point.engines.items()
     ]
     yield _table(["pool", "replicas", "busy", "batch", "prefix hits", "preemptions"], engines)
-    facts = {
-        "fairness": f"{number(figures.fairness.value)} (Jain's index of tenants; 1 is fair)",
-        "refusals": ", ".join(f"{count:,} {reason}" for reason, count in figures.total.reasons.items())
-        or "none",
-        "of all requests": conserved_words(point),
-        "measured": f"{duration(point.measured_s)} after {duration(point.warm_up_s.value)} of warm-up, "
-        f"seeds {', '.join(map(str, point.seeds))}",
-    }
-    yield _definitions(facts)
     if plots is not None and plots.timeline is not None:
         yield _over_time(plots.timeline, point.seeds[0])
 
 
 def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budgets]) -> str:
-    headings = [kind, "requests", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "token share"]
+    headings = [kind, "asked", "answered", "goodput", "TTFT P95", "TPOT P95", "E2E P95", "of all tokens"]
     rows = []
     for name, own in groups.items():
         budget = budgets.get(name, Budgets())
@@ -218,7 +225,7 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
         cells.append(_cell(own.tpot_s.p95, duration, budget.tpot_s))
         cells.append(_cell(own.e2e_s.p95, duration, budget.e2e_s))
         cells.append(_cell(own.token_share, percent))
-        rows.append(f"<tr><td>{escape(name)}</td>{''.join(cells)}</tr>")
+        rows.append(_row(name, *cells))
     return _table(headings, rows)
 
 
@@ -295,6 +302,10 @@ def _table(headings: Sequence[str], rows: Sequence[str], caption: str = "") -> s
     below = f"<caption>{escape(caption)}</caption>" if caption else ""
     inner = f"{below}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table>{inner}</table></div>'
+
+
+def _row(name: str, *cells: str) -> str:
+    return f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
 
 
 def _cell(estimate: Estimate, shown: Callable[[float], str], budget: float | None = None) -> str:

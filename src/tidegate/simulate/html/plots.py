@@ -35,6 +35,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     x: float
     label: str
+    low: bool = False
+    """Whether the label stands at the bottom: where the curve leaves room."""
 
 
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +201,8 @@ def _marks(marks: Sequence[Mark], x: _Scale) -> Iterator[str]:
         yield f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
         anchor = "end" if at > WIDTH / 2 else "start"
         shift = -4 if anchor == "end" else 4
-        yield f'<text x="{at + shift:.1f}" y="{TOP + 10}" text-anchor="{anchor}">{escape(mark.label)}</text>'
+        y = HEIGHT - BOTTOM - 6 if mark.low else TOP + 10
+        yield f'<text x="{at + shift:.1f}" y="{y}" text-anchor="{anchor}">{escape(mark.label)}</text>'
 
 
 def _legend(series: Sequence[Series], stacked: bool) -> str:
