@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import event, given
 from hypothesis import strategies as st
 
 from tidegate.gateway.apis import (
@@ -337,3 +337,27 @@ def test_writing_leaves_the_body_as_it_was() -> None:
 
     assert json.loads(body.write()) == {"model": "m", "stream": True, "max_tokens": 9}
     assert body.write(model="a", max_tokens=1, inject_usage=True) == first
+
+
+NAMES = st.sampled_from(["a", "b", "é", '"', "\\", "priority"])
+MEMBERS = st.lists(
+    st.tuples(NAMES, st.sampled_from(["1", '"a \\u00e9"', "[ ]", '{"a":1,"a":2}'])), max_size=4
+)
+SPACES = st.sampled_from(["", "", "", " ", "\n"])
+
+
+@given(MEMBERS, SPACES, st.booleans())
+def test_a_body_travels_as_it_came_only_if_writing_it_would_change_nothing(
+    members: list[tuple[str, str]], space: str, escaped: bool
+) -> None:
+    """White space, a name twice, escapes: whatever it holds, what is written is its judged fields."""
+    said = [(json.dumps(name, ensure_ascii=escaped), value) for name, value in members]
+    said.append(('"model"', '"m"'))
+    raw = ("{" + ",".join(f"{name}{space}:{value}" for name, value in said) + "}" + space).encode()
+    body = opened(CHAT, raw)
+    kept = {name: value for name, value in body.fields.items() if name not in QUEUE_JUMPING}
+
+    written = body.write()
+
+    assert written == msgspec.json.encode(kept)
+    event("as it came" if written is raw else "anew")

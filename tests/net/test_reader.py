@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -25,7 +25,7 @@ def owner() -> Connection:
     return Connection(server, "")
 
 
-def read(pieces: list[bytes]) -> list[object]:
+def read(pieces: list[bytes]) -> list[Any]:
     """Every exchange that comes of these reads, taken out as fast as it comes."""
     reader = RequestReader(owner(), LIMITS)
     found = []
@@ -96,6 +96,26 @@ def test_no_bytes_break_the_reader(stream: bytes) -> None:
     refusals = [one for one in read([stream]) if isinstance(one, tuple) and isinstance(one[-1], Reason)]
 
     assert len(refusals) <= 1
+
+
+def test_a_target_is_judged_by_its_own_method() -> None:
+    """The asterisk is for OPTIONS alone, whatever was asked before; the same of a path is the same again."""
+    asterisk = b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n"
+    plain = b"POST /a?b HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    found = read([asterisk, asterisk, plain, plain, asterisk.replace(b"OPTIONS", b"POST")])
+
+    assert [each[0] for each in found] == ["*", "*", "/a", "/a", ""]
+    assert found[-1][3] is Reason.MALFORMED
+
+
+def test_no_host_is_taken_for_the_one_before() -> None:
+    """Each head must name a host that is one, whatever the last one said."""
+    good, bad = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"
+
+    found = read([good, good, bad])
+
+    assert [each[3] for each in found] == [None, None, Reason.MALFORMED]
 
 
 def test_what_waits_is_bounded() -> None:

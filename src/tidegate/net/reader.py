@@ -15,13 +15,7 @@ import httptools
 
 from tidegate.core.reasons import Reason
 from tidegate.net.exchange import Exchange
-from tidegate.net.headers import (
-    Headers,
-    RefusedError,
-    check_host,
-    split_target,
-    stripped,
-)
+from tidegate.net.headers import Headers, RefusedError, check_host, split_target, stripped
 
 if TYPE_CHECKING:
     from tidegate.net.connection import Connection
@@ -119,7 +113,7 @@ class RequestReader:
         self._body_bytes = 0
         self._resuming = False
         self._host: bytes | None = None  # the last that was good: a client says the same one each time
-        self._asked: bytes | None = None  # the last target that was good, and what it says: the same
+        self._asked: bytes | None = None  # the last target that was good, for the same reason, and its parts
         self._path = ""
         self._query = ""
         # Of the head being read, then what it said of its body:
@@ -321,9 +315,10 @@ class RequestReader:
         method = _METHODS.get(parser.get_method())
         if method is None:
             raise RefusedError(Reason.METHOD, "unsupported method")
-        if self._target != self._asked or method != "POST":
+        if self._target != self._asked:
             self._path, self._query = split_target(self._target, method)
-            self._asked = self._target
+            # Of any other form it depends on the method whether it is allowed.
+            self._asked = self._target if self._target.startswith(b"/") else None
         exchange = Exchange(self._connection, method, self._path, self._query, self._headers, keep_alive, old)
         exchange.awaits_continue = self._awaits_continue and not old
         return exchange
@@ -332,9 +327,8 @@ class RequestReader:
         """Note what the fields say of the body and of the connection; refuse what they may not."""
         headers = self._headers
         read_bytes = self._begun_bytes + self._fed_bytes  # at least this head; rarely more than it may have
-        if len(headers) > self._most_headers or (
-            read_bytes > self._most_head_bytes and self._head_too_large()
-        ):
+        too_large = read_bytes > self._most_head_bytes and self._head_too_large()
+        if too_large or len(headers) > self._most_headers:
             raise RefusedError(Reason.HEAD_TOO_LARGE, "request head too large")
         self._content_length = self._chunks = self._hosts = 0
         self._chunked = self._upgrade = self._awaits_continue = self._said_connection = False
