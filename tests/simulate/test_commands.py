@@ -115,6 +115,11 @@ def test_a_sweep_goes_on_without_what_cannot_be(file: Path) -> None:
             ["--profile", "x", "--set", "simulation.pools.llama.profile=null"],
             "profile 'x' is not known; there are:",
         ),
+        (
+            ["--trace", "azure-conv", "--rate", "1e9"],
+            "--rate 1e+09: makes 10,381,104,500 requests of trace azure-conv, and 10,000,000 are the most; "
+            "take a part of it with --for",
+        ),
         (["--html", "no/r.html"], "--html no/r.html: No such file or directory"),
         (["--perfetto", "no/t.json", "--repeat", "2"], "--perfetto no/t.json: No such file or directory"),
         (["--ray", "auto"], "--ray needs ray; install it with: pip install 'tidegate[ray]'"),
@@ -130,6 +135,14 @@ def test_what_cannot_be(
     assert result.exit_code == 2
     assert problem in result.stderr
     assert result.stdout == ""
+
+
+def test_too_few_for_an_interval(file: Path) -> None:
+    """Then none is shown, not half of one."""
+    result = invoke(file, "--requests", "3")
+
+    assert "100%, " in result.stdout
+    assert "..-" not in result.stdout
 
 
 def test_no_file_is_written_over_another(file: Path, tmp_path: Path) -> None:
