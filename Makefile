@@ -39,8 +39,8 @@ accuracy: $(VENV)/.dev ## replay recorded runs of real vLLM, and write how far o
 test-engines: $(VENV)/.dev ## test against real llama.cpp and real vLLM (first time: minutes and 2 GB)
 	@$(BIN)/python -m pytest tests/engines -m "engine or vllm" $(ARGS)
 
-exactness: $(VENV)/.dev ## simulate queues that theory knows, and write how near it comes into docs/ (minutes)
-	@$(BIN)/python -m exactness $(ARGS)
+exactness: $(VENV)/.dev ## hold the simulator against queueing theory under heavy load (minutes)
+	@$(BIN)/python -m pytest tests/sim/test_exactness.py -m "exactness or not exactness" $(ARGS)
 
 format: $(VENV)/.dev ## put the code into the form that check wants
 	@$(BIN)/ruff check --fix
