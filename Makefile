@@ -13,7 +13,7 @@ COMPILED := build/installed
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.runtime ## watch the gateway hold a rate, on simulated engines (ARGS="--help" for options)
+demo: $(VENV)/.runtime ## watch the gateway hold a rate, on emulated engines (ARGS="--help" for options)
 	@$(BIN)/tidegate demo $(ARGS)
 
 test: $(VENV)/.dev ## run the tests, a real llama.cpp among them (ARGS="tests/policy -k queue" to choose)
@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## everything CI checks: lint, format, types, imports, tests
 
 test-compiled: $(COMPILED)/.made ## test the hot modules as C extensions (needs gcc and python3-dev)
 	@TIDEGATE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest \
-	  tests/test_compiled.py tests/core tests/policy tests/net tests/gateway $(ARGS)
+	  tests/test_compiled.py tests/core tests/policy tests/sim tests/net tests/gateway $(ARGS)
 
 bench: $(COMPILED)/.made ## measure the gateway, compiled, beside its peers (ARGS="--help" for options)
 	@$(BIN)/python -m benchmarks --compiled $(COMPILED) $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.gateway.fake_engine import (
 )
 from tests.gateway.gateway_in_process import configured, run, serving, until
 from tests.gateway.http_client import CHAT, chat, talking
+from tidegate.core.messages import Cancelled
 
 SOON: dict[str, Any] = {"deadlines": {"ttft_s": 0.2, "total_s": 0.2}}
 
@@ -167,12 +169,16 @@ def test_the_deadline_passes_while_the_client_does_not_read() -> None:
         http = {"write_timeout_s": 0.5}
         async with (
             fake_engine(script) as engine,
-            serving(configured(engine, pool=SOON, http=http)) as gateway,
+            serving(configured(engine, http=http)) as gateway,
             talking(gateway.port) as talk,
         ):
             talk.request(CHAT, chat())
-            await until(lambda: len(gateway.records) == 1)
-            await until(lambda: gateway.service.server.connections == 0)
+            server, driver = gateway.service.server, gateway.service.driver
+            await until(lambda: any(each._writing_paused for each in server._open))
+            driver.now = lambda: time.monotonic() + 3_600  # however long it took to fill all buffers
+            driver.tell(Cancelled(request_id=0))  # there is none: the driver looks at its clock
+            assert [record.reason for record in gateway.records] == ["total_timeout"]
+            await until(lambda: server.connections == 0)
 
     run(main())
 

@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from tests.simulate.settings import FILE
 from tidegate.simulate import execution
 from tidegate.simulate.commands import simulate
-from tidegate.simulate.execution import in_processes
+from tidegate.simulate.execution import Failure, in_processes
+from tidegate.simulate.run import RunResult, RunSettings, run
 
 app = typer.Typer()
 app.command()(simulate)
@@ -114,7 +115,13 @@ def test_a_sweep_goes_on_without_what_cannot_be(file: Path) -> None:
             ["--profile", "x", "--set", "simulation.pools.llama.profile=null"],
             "profile 'x' is not known; there are:",
         ),
+        (
+            ["--trace", "azure-conv", "--rate", "1e9"],
+            "--rate 1e+09: makes 10,381,104,500 requests of trace azure-conv, and 10,000,000 are the most; "
+            "take a part of it with --for",
+        ),
         (["--html", "no/r.html"], "--html no/r.html: No such file or directory"),
+        (["--perfetto", "no/t.json", "--repeat", "2"], "--perfetto no/t.json: No such file or directory"),
         (["--ray", "auto"], "--ray needs ray; install it with: pip install 'tidegate[ray]'"),
     ],
 )
@@ -128,6 +135,46 @@ def test_what_cannot_be(
     assert result.exit_code == 2
     assert problem in result.stderr
     assert result.stdout == ""
+
+
+def test_too_few_for_an_interval(file: Path) -> None:
+    """Then none is shown, not half of one."""
+    result = invoke(file, "--requests", "3")
+
+    assert "100%, " in result.stdout
+    assert "..-" not in result.stdout
+
+
+def test_no_file_is_written_over_another(file: Path, tmp_path: Path) -> None:
+    """Neither one report over the other nor a report over the configuration."""
+    said, report = file.read_text(), str(tmp_path / "r")
+    twice = invoke(file, "--html", report, "--perfetto", str(tmp_path / "." / "r"))
+    over = invoke(file, "--html", str(file))
+
+    assert (twice.exit_code, over.exit_code) == (2, 2)
+    assert f"--perfetto {report}: is --html too; name another file" in twice.stderr
+    assert f"--html {file}: is the configuration too; name another file" in over.stderr
+    assert file.read_text() == said
+
+
+def test_what_fails_only_when_it_is_run(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that fails is said; where all do, the status is 2."""
+
+    def failing(seeds: set[int]) -> Any:
+        def attempt(settings: RunSettings, on_time: Any = None) -> RunResult | Failure:
+            return Failure(("gone",)) if settings.seed in seeds else run(settings, on_time)
+
+        return attempt
+
+    monkeypatch.setattr(execution, "attempt", failing({1}))
+    one = invoke(file, "--json", "--repeat", "2")
+    monkeypatch.setattr(execution, "attempt", failing({1, 2}))
+    both = invoke(file, "--json", "--repeat", "2")
+
+    assert printed(one)["points"][0]["seeds"] == [2]
+    assert "a seed: left out: gone" in one.stderr
+    assert (both.exit_code, both.stdout) == (2, "")
+    assert "gone" in both.stderr
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

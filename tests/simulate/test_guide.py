@@ -1,4 +1,4 @@
-"""The examples in docs/guides/simulate.md work as printed."""
+"""The examples in docs/guides/simulate.md, and the one in the README, work as printed."""
 
 from __future__ import annotations
 
@@ -123,6 +123,24 @@ def test_what_it_prints_is_what_comes_out(monkeypatch: pytest.MonkeyPatch) -> No
     for words, numbers in rows_of_figures:
         rows = [each for each in printed if each[0] == words and len(each[1]) == len(numbers)]
         assert any(numbers == pytest.approx(row, rel=0.2) for _, row in rows), (words, numbers, rows)
+
+
+def test_what_the_readme_prints_is_what_comes_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep in the README, at one of its points: its row, and its figures to within a fifth."""
+    monkeypatch.setenv("COLUMNS", "80")
+    readme = (REPOSITORY / "README.md").read_text()
+    (command,) = re.findall(r"tidegate simulate .*", readme)
+    shorter = command.replace("replicas=1..4", "replicas=2,0")  # 0 cannot be, and makes it a sweep
+    file, *options = shlex.split(shorter)[2:]
+    result = CliRunner().invoke(app, [str(REPOSITORY / file), *options])
+
+    (output,) = re.findall(r"```\n( +TTFT.*?)\n```", readme, re.DOTALL)
+    ((shown,), (printed,)) = (
+        [figures_in(line)[1] for line in text.splitlines() if re.match(" 2 ", line)]
+        for text in (output, result.stdout)
+    )
+    assert shown == pytest.approx(printed, rel=0.2)
+    assert output.partition("─")[0].split() == result.stdout.partition("─")[0].split()
 
 
 def figures_in(line: str) -> tuple[str, list[float]]:

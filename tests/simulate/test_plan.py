@@ -85,6 +85,18 @@ def test_settings_at_every_point(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "sweep, remedy",
+    [("rat=3,4", 'did you mean "rate"?'), ("nonsense=3", 'known are "routing", "replicas", "profile",')],
+)
+def test_a_sweep_of_nothing(file: Path, sweep: str, remedy: str) -> None:
+    """A key that neither is an option nor can be a path of the file is refused, and told the options."""
+    with pytest.raises(ConfigurationError, match="neither an option nor a path of the file") as caught:
+        planned(file, sweep)
+
+    assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
     "sweep, problem",
     [
         ("rate=3,fast", "rate=fast: is not a number"),

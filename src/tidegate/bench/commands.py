@@ -74,6 +74,7 @@ def bench(
             show_envvar=False,
             help="API key, without --tenants; else $TIDEGATE_API_KEY.",
             show_default=False,
+            rich_help_panel=LOAD,
         ),
     ] = "",
     ttft: Annotated[

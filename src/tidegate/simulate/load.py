@@ -37,6 +37,8 @@ from tidegate.workload.traces.rows import TraceRow
 DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 DEFAULT_FOR_S = 600.0
 """Of arrivals that are drawn; a trace is replayed to its end."""
+MOST_ROWS = 10_000_000
+"""Of a trace at another rate: it is made as a whole, and a row takes some 200 bytes of memory."""
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,7 +185,15 @@ def _rows(load: Load, seed: int) -> list[TraceRow]:
     if not found:
         raise ConfigurationError([f"trace {trace}: nothing arrives where --from and --for point"])
     if load.rate_per_s is not None:
-        found = at_rate(found, load.rate_per_s / _rate_of(found, trace), seed)
+        factor = load.rate_per_s / _rate_of(found, trace)
+        if len(found) * factor > MOST_ROWS:
+            problem = (
+                f"--rate {load.rate_per_s:g}: makes {len(found) * factor:,.0f} requests of trace {trace}"
+            )
+            raise ConfigurationError(
+                [f"{problem}, and {MOST_ROWS:,} are the most; take a part of it with --for"]
+            )
+        found = at_rate(found, factor, seed)
     if load.prompt_tokens is None and load.output_tokens is None:
         return found
     return [_resized(row, load.prompt_tokens, load.output_tokens) for row in found]

@@ -10,6 +10,7 @@ import msgspec
 
 from tidegate.config import Config, parse
 from tidegate.config.loading import read
+from tidegate.config.problems import did_you_mean
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import parse_duration
@@ -85,7 +86,11 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True):
 def points(plan: Plan) -> list[Point | Impossible]:
     """Every point of the plan. Raises ConfigurationError for what is wrong with all of them."""
     text = read(plan.file)
-    return [_point(plan, text, each) for each in points_of(plan.sweeps)]
+    swept = points_of(plan.sweeps)
+    problems = [f"--sweep {key}: {problem}" for key in swept[0] if (problem := _unknown(key))]
+    if problems:
+        raise ConfigurationError(problems)
+    return [_point(plan, text, each) for each in swept]
 
 
 def runs_of(
@@ -142,6 +147,15 @@ def header_of(plan: Plan, planned: Sequence[Point | Impossible]) -> str:
     seeds = f"seed {plan.seed}" if plan.repeat == 1 else f"seeds {plan.seed} to {plan.seed + plan.repeat - 1}"
     sweep = f"{len(planned)} points, the first of them: " if len(planned) > 1 else ""
     return f"simulating {plan.file}: {sweep}{fleet}; {first.load}; {seeds}"
+
+
+def _unknown(key: str) -> str:
+    """What is wrong with a name that neither is an option nor can be a path of the file; else nothing."""
+    names = [*SHORT, *OPTIONS]
+    sections = [field.encode_name for field in msgspec.structs.fields(Config)]
+    if "." in key or key in names or key in sections:
+        return ""
+    return f"neither an option nor a path of the file; {did_you_mean(key, names)}"
 
 
 def _point(plan: Plan, text: str, set_: dict[str, str]) -> Point | Impossible:

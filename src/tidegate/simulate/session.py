@@ -84,13 +84,13 @@ def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | 
     _check(planned, output)
     typer.echo(header_of(plan, planned), err=True)
     _say(planned)
-    if output.html is not None:
-        check_writable("--html", output.html)
+    _check_files(plan, output)
     with ExitStack() as stack:
         parquet = stack.enter_context(ParquetFile(output.parquet)) if output.parquet is not None else None
         gathered = Gathered(len(planned), parquet)
         tasks = _tasks(plan, planned, output)
         interrupted = _run(tasks, gathered, jobs, ray)
+    _say_failed(planned, gathered)
     results = [
         PointResult(set=each.set, problems=each.problems)
         if isinstance(each, Impossible)
@@ -117,7 +117,7 @@ def misses(result: Result, least: float | None) -> Iterator[str]:
             yield f"{where}has no figures, so nothing is known to hold"
         for name, group in classes.items():
             found = group.goodput_ratio
-            if found.value < least:
+            if not found.value >= least:  # nan does not hold either
                 interval = "" if isnan(found.low) else f" ({found.low:.2%} to {found.high:.2%})"
                 share = f"{found.value:.2%}{interval}, below {least:.2%}"
                 yield f"{where}class {name} holds its budgets for {share}"
@@ -129,6 +129,22 @@ def check_writable(option: str, path: Path) -> None:
         path.open("ab").close()
     except OSError as error:
         raise ConfigurationError([f"{option} {path}: {error.strerror}"]) from None
+
+
+def _check_files(plan: Plan, output: Output) -> None:
+    """Each can be written, and is neither another one nor the configuration."""
+    taken = {plan.file.resolve(): "the configuration"}
+    for option, path in (
+        ("--html", output.html),
+        ("--parquet", output.parquet),
+        ("--perfetto", output.perfetto),
+    ):
+        if path is None:
+            continue
+        if (other := taken.setdefault(path.resolve(), option)) != option:
+            raise ConfigurationError([f"{option} {path}: is {other} too; name another file"])
+        if option != "--parquet":  # whose writer is opened before the runs
+            check_writable(option, path)
 
 
 def _check(planned: Sequence[Point | Impossible], output: Output) -> None:
@@ -153,6 +169,16 @@ def _say(planned: Sequence[Point | Impossible]) -> None:
         if isinstance(each, Impossible):
             for problem in each.problems:
                 typer.echo(f"{label_of(each.set)}: left out: {problem}", err=True)
+
+
+def _say_failed(planned: Sequence[Point | Impossible], gathered: Gathered) -> None:
+    """What came out only when it was run. Raises ConfigurationError if nothing else did."""
+    failed = [(planned[number], problems) for number, problems in enumerate(gathered.problems) if problems]
+    if failed and not any(gathered.runs):
+        raise ConfigurationError([*failed[0][1]])
+    for point, problems in failed:
+        for problem in problems:
+            typer.echo(f"{label_of(point.set) or 'a seed'}: left out: {problem}", err=True)
 
 
 def _tasks(plan: Plan, planned: Sequence[Point | Impossible], output: Output) -> list[Task]:

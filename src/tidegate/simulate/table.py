@@ -126,9 +126,10 @@ def summary(point: PointResult, total: Group, fairness: Estimate) -> dict[str, s
     ratio, rate = total.goodput_ratio, number(total.goodput_per_s.value)
     offered, answered = (number(each.value) for each in (total.offered_per_s, total.answered_per_s))
     output, prompt = (number(each.value) for each in (total.output_tokens_per_s, total.prompt_tokens_per_s))
+    surely = "" if isnan(ratio.low) else f" ({between(ratio, percent)})"
     words = {
         "requests": f"{total.requests:,} measured, {total.ok:,} answered, {failed:,} refused or cut",
-        "goodput": f"{percent(ratio.value)} ({between(ratio, percent)}), {rate} requests/s",
+        "goodput": f"{percent(ratio.value)}{surely}, {rate} requests/s",
         "rate": f"{offered} requests/s offered, {answered} answered",
         "tokens": f"{output} output tokens/s, {prompt} prompt tokens/s",
         "refusals": ", ".join(f"{count:,} {reason}" for reason, count in total.reasons.items()),

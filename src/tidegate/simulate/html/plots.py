@@ -13,7 +13,7 @@ from math import ceil, floor, isfinite, log10
 import msgspec
 
 WIDTH, HEIGHT = 420, 260
-LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 38
+LEFT, RIGHT, TOP, BOTTOM = 52, 20, 10, 38
 MOST_SERIES = 8
 """Colours that can be told apart."""
 _DASHES = ("", "6 3", "2 3", "8 3 2 3", "10 4", "4 2", "1 2", "12 3 3 3")
