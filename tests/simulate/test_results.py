@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tests.simulate.settings import ran
 from tidegate.core.records import Budgets
-from tidegate.sim.driver import Counts
+from tidegate.sim.counts import Counts
 from tidegate.sim.statistics import Estimate, spread_within
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure

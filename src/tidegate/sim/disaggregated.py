@@ -277,8 +277,8 @@ def _part(sequence: Sequence, output_tokens: int) -> Sequence:
         sequence.id,
         sequence.prompt_tokens,
         output_tokens,
-        sequence.max_tokens,
-        sequence.priority,
-        sequence.prefix,
-        sequence.prefix_block_tokens,
+        max_tokens=sequence.max_tokens,
+        priority=sequence.priority,
+        prefix=sequence.prefix,
+        prefix_block_tokens=sequence.prefix_block_tokens,
     )

@@ -8,11 +8,8 @@ its end by `on_end`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import count
 from math import inf
-
-import msgspec
 
 from tidegate.core.messages import (
     Abort,
@@ -38,9 +35,11 @@ from tidegate.core.request import Request, Usage
 from tidegate.policy.tape import Policy
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.clients import Refusal
+from tidegate.sim.counts import Counts
 from tidegate.sim.fleet import Attempt, Fleet, Node
+from tidegate.sim.happening import FINISHED, FIRST_TOKEN, PROGRESS, Happening
 from tidegate.sim.network import Network
-from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Happening, Sequence
+from tidegate.sim.sequence import Sequence
 from tidegate.workload.requests import PlannedRequest
 
 BUSY_STATUSES = (429, 503)
@@ -50,32 +49,17 @@ RETRY_AFTER_S, RETRY_AFTER_MAX_S = 1.0, 120.0
 """What the gateway's answers say where the governor named no wait, and at most."""
 
 
-@dataclass(slots=True, eq=False)
 class Flight:
     """A request of a client that the governor has been told of and that has not ended."""
 
-    planned: PlannedRequest
-    retries: int
-    rank: int
-    """Of its class; 0 is the highest."""
-    attempt: Attempt | None = None
-    first_token: bool = False
+    __slots__ = ("attempt", "first_token", "planned", "rank", "retries")
 
-
-class Counts(msgspec.Struct):
-    """What became of the requests that reached the gateway, a client's retries among them."""
-
-    arrived: int = 0
-    finished: int = 0
-    """The engine's own answer was passed on, truncated ones included."""
-    broken: int = 0
-    """The answer broke off after its first byte."""
-    rejected: int = 0
-    evicted: int = 0
-    cancelled: int = 0
-    """The client left."""
-    in_flight: int = 0
-    """Not ended when the run ended."""
+    def __init__(self, planned: PlannedRequest, retries: int, rank: int) -> None:
+        self.planned = planned
+        self.retries = retries
+        self.rank = rank  # of its class; 0 is the highest
+        self.attempt: Attempt | None = None
+        self.first_token = False
 
 
 class Driver:
@@ -181,16 +165,16 @@ class Driver:
         if bound is not None and bound < output_tokens:
             output_tokens = bound
         sequence = Sequence(
-            id=next(self._sequences),
-            prompt_tokens=planned.prompt_tokens,
-            output_tokens=output_tokens,
+            next(self._sequences),
+            planned.prompt_tokens,
+            output_tokens,
             max_tokens=max(output_tokens, bound or planned.max_tokens or 0),
             priority=flight.rank,
             prefix=planned.prefix,
             prefix_block_tokens=planned.prefix_block_tokens or BLOCK_TOKENS,
         )
         node = self.fleet.nodes[command.replica]
-        flight.attempt = Attempt(command.request_id, command.attempt, node, sequence, planned.streams)
+        flight.attempt = Attempt(command.request_id, command.attempt, node, sequence, streams=planned.streams)
         self.fleet.send(now, flight.attempt)
 
     def _refuse(self, now: float, flight: Flight, command: Reject | Evict) -> None:
@@ -225,27 +209,28 @@ class Driver:
 
     def _on_happenings(self, now: float, news: list[tuple[Attempt, Happening]]) -> None:
         for attempt, happening in news:
+            kind = happening.kind
             # Of an answer that is not streamed the gateway sees nothing before its end.
-            if attempt.open and (attempt.streams or happening.kind == FINISHED):
-                self._on_happening(now, attempt, happening)
+            if not attempt.open or not (attempt.streams or kind == FINISHED):
+                continue
+            if kind == PROGRESS:
+                self.tell(now, Progressed(attempt.request_id, attempt.number, happening.output_tokens))
+            elif kind == FIRST_TOKEN:
+                attempt.committed = True
+                self.flights[attempt.request_id].first_token = True
+                self.tell(now, FirstToken(attempt.request_id, attempt.number))
+            else:
+                self._on_finished(now, attempt, happening.output_tokens)
 
-    def _on_happening(self, now: float, attempt: Attempt, happening: Happening) -> None:
-        request_id, number = attempt.request_id, attempt.number
-        if happening.kind == FINISHED:
-            self._close(now, attempt)
-            sequence = attempt.sequence
-            usage = Usage(
-                prompt_tokens=sequence.prompt_tokens,
-                output_tokens=happening.output_tokens,
-                cached_tokens=sequence.cached_tokens,
-            )
-            self._finish(now, Finished(request_id, number, 200, usage, happening.output_tokens))
-        elif happening.kind == FIRST_TOKEN:
-            attempt.committed = True
-            self.flights[request_id].first_token = True
-            self.tell(now, FirstToken(request_id, number))
-        else:
-            self.tell(now, Progressed(request_id, number, happening.output_tokens))
+    def _on_finished(self, now: float, attempt: Attempt, output_tokens: int) -> None:
+        self._close(now, attempt)
+        sequence = attempt.sequence
+        usage = Usage(
+            prompt_tokens=sequence.prompt_tokens,
+            output_tokens=output_tokens,
+            cached_tokens=sequence.cached_tokens,
+        )
+        self._finish(now, Finished(attempt.request_id, attempt.number, 200, usage, output_tokens))
 
     def _finish(self, now: float, event: Finished) -> None:
         """An answer is complete, of whatever status; the client has it."""

@@ -14,25 +14,27 @@ from random import Random
 from tidegate.core.messages import Event, FailureKind, Probed, ReplicaSeen
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.disaggregated import Engine
+from tidegate.sim.happening import FINISHED, Happening
 from tidegate.sim.network import Network
-from tidegate.sim.replica import FINISHED, Happening, Sequence
+from tidegate.sim.sequence import Sequence
 
 
-@dataclass(slots=True, eq=False)
 class Attempt:
     """One try of a request at one replica, at both ends of the wire."""
 
-    request_id: int
-    number: int
-    node: Node
-    sequence: Sequence
-    streams: bool
-    open: bool = True
-    """The gateway still listens."""
-    committed: bool = False
-    """A part of its answer has reached the client."""
-    closed: bool = False
-    """The node knows that the gateway does not listen any more."""
+    __slots__ = ("closed", "committed", "node", "number", "open", "request_id", "sequence", "streams")
+
+    def __init__(
+        self, request_id: int, number: int, node: Node, sequence: Sequence, *, streams: bool
+    ) -> None:
+        self.request_id = request_id
+        self.number = number
+        self.node = node
+        self.sequence = sequence
+        self.streams = streams
+        self.open = True  # the gateway still listens
+        self.committed = False  # a part of its answer has reached the client
+        self.closed = False  # the node knows that the gateway does not listen any more
 
 
 @dataclass(slots=True, eq=False)

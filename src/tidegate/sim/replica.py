@@ -22,10 +22,11 @@ from math import inf, nextafter
 from random import Random
 
 from tidegate.core.errors import CallerError
+from tidegate.sim.happening import FINISHED, FIRST_TOKEN, PROGRESS, Happening
 from tidegate.sim.profiles import Profile
 from tidegate.sim.scheduler import Counters, Scheduler
 from tidegate.sim.segment import Segment
-from tidegate.sim.sequence import FINISHED, FIRST_TOKEN, PROGRESS, Happening, Sequence
+from tidegate.sim.sequence import Sequence
 from tidegate.sim.speculation import drawn_steps
 
 __all__ = ["FINISHED", "FIRST_TOKEN", "PROGRESS", "Counters", "Happening", "OnBatch", "Replica", "Sequence"]
@@ -156,7 +157,7 @@ class Replica:
         """All that decode, in the order of admission, and what `tokens_at` says of each."""
         self.let_pass(now)
         whole, produced = self._whole(), self._scheduler.decoding.produced_of
-        idle = self._segment.idle if self._segment is not None else []
+        idle = self._segment.idle if self._segment is not None else ()
         return [
             (sequence, produced(sequence, whole + (sequence in idle)))
             for sequence in self._scheduler.running
@@ -276,12 +277,12 @@ class Replica:
         )
         self._aim(
             Segment(
-                start=self._at,
-                first_s=run.first_s * pace,
+                self._at,
+                run.first_s * pace,
+                growth.count,
                 growth_s=run.growth_s * pace,
                 steps=min(run.steps, steps),
                 run=True,
-                decodes=growth.count,
             )
         )
 
@@ -319,7 +320,7 @@ class Replica:
             if self._at < now:
                 self._scheduler.begin_decoding(1)
                 seconds = run.boundary(steps + 1) - self._at
-                self._aim(Segment(start=self._at, first_s=seconds, decodes=run.decodes))
+                self._aim(Segment(self._at, seconds, run.decodes))
 
     # -- single steps ---------------------------------------------------------------------------------------
 
@@ -331,9 +332,9 @@ class Replica:
         seconds = self.curve.step_s(step.decodes, step.context_tokens, step.chunks, drafts)
         self._aim(
             Segment(
-                start=self._at,
-                first_s=seconds * self._pace,
-                decodes=step.decodes,
+                self._at,
+                seconds * self._pace,
+                step.decodes,
                 prefill_tokens=sum(tokens for tokens, _ in step.chunks),
                 ending=step.ending,
                 idle=step.idle,

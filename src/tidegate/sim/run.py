@@ -23,8 +23,9 @@ from tidegate.policy.governor import Governor
 from tidegate.policy.settings import GovernorSettings
 from tidegate.policy.tape import Policy
 from tidegate.sim.agenda import Agenda, dice
+from tidegate.sim.counts import Counts
 from tidegate.sim.disaggregated import Engine, engine_of
-from tidegate.sim.driver import Counts, Driver
+from tidegate.sim.driver import Driver
 from tidegate.sim.fleet import Node
 from tidegate.sim.incidents import Incidents
 from tidegate.sim.samples import Sample, Sampler

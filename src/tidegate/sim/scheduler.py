@@ -12,7 +12,7 @@ rank is never preempted, so somebody always gets on. (vLLM keeps one block to it
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tidegate.core.curve import Chunk
 from tidegate.sim.decoding import Decoding
@@ -39,18 +39,17 @@ class Counters:
     busy_s: float = 0.0
 
 
-@dataclass(slots=True)
 class Step:
     """What one step computes."""
 
-    decodes: int = 0
-    context_tokens: float = 0.0
-    """That the decoding sequences attend to, in sum."""
-    chunks: list[Chunk] = field(default_factory=list)
-    ending: list[Sequence] = field(default_factory=list)
-    """Sequences all of whose known tokens are computed when it ends, by a chunk."""
-    idle: list[Sequence] = field(default_factory=list)
-    """Sequences that decode, but not in this step: the budget was spent before their turn."""
+    __slots__ = ("chunks", "context_tokens", "decodes", "ending", "idle")
+
+    def __init__(self) -> None:
+        self.decodes: int = 0
+        self.context_tokens: float = 0.0  # that the decoding sequences attend to, in sum
+        self.chunks: list[Chunk] = []
+        self.ending: list[Sequence] = []  # all of whose known tokens are computed when it ends, by a chunk
+        self.idle: list[Sequence] = []  # that decode, but not in this step: the budget was spent before
 
 
 NOTHING = Found([], 0, 0, False)

@@ -5,35 +5,56 @@ boundary k = start + k * first_s + growth_s * k * (k - 1) / 2
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from math import sqrt
-
-import msgspec
 
 from tidegate.sim.sequence import Sequence
 
 
-class Segment(msgspec.Struct, kw_only=True):
+class Segment:
     """One step that is begun, or a run of decode steps that are begun when it is over."""
 
-    start: float
-    first_s: float
-    growth_s: float = 0.0
-    """By which a step of a run takes longer than the one before."""
-    steps: int = 1
-    """At most: the run may end before."""
-    run: bool = False
-    decodes: int
-    prefill_tokens: int = 0
-    ending: list[Sequence] = []
-    """Sequences all of whose known tokens are computed when the step ends, by a chunk."""
-    idle: list[Sequence] = []
-    """Sequences that decode, but not in this step."""
-    event_steps: int = 0
-    """After so many of its steps it needs attention,"""
-    event_at: float = 0.0
-    """which is at this instant,"""
-    tells: bool = False
-    """for there is something to tell, and not only to plan."""
+    __slots__ = (
+        "decodes",
+        "ending",
+        "event_at",
+        "event_steps",
+        "first_s",
+        "growth_s",
+        "idle",
+        "prefill_tokens",
+        "run",
+        "start",
+        "steps",
+        "tells",
+    )
+
+    def __init__(
+        self,
+        start: float,
+        first_s: float,
+        decodes: int,
+        *,
+        growth_s: float = 0.0,
+        steps: int = 1,
+        run: bool = False,
+        prefill_tokens: int = 0,
+        ending: Collection[Sequence] = (),
+        idle: Collection[Sequence] = (),
+    ) -> None:
+        self.start = start
+        self.first_s = first_s
+        self.decodes = decodes
+        self.growth_s = growth_s  # by which a step of a run takes longer than the one before
+        self.steps = steps  # at most: a run may end before
+        self.run = run
+        self.prefill_tokens = prefill_tokens
+        self.ending = ending  # all of whose known tokens are computed when the step ends, by a chunk
+        self.idle = idle  # that decode, but not in this step
+
+        self.event_steps: int = 0  # after so many of its steps it needs attention,
+        self.event_at: float = 0.0  # which is at this instant,
+        self.tells: bool = False  # for there is something to tell, and not only to plan
 
     def boundary(self, step: int) -> float:
         """When so many of its steps are over."""

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from tidegate.core.records import RequestRecord
-from tidegate.sim.driver import Counts
+from tidegate.sim.counts import Counts
 from tidegate.sim.run import Outcome, simulate
 from tidegate.sim.samples import Sample
 from tidegate.sim.scenario import Scenario
