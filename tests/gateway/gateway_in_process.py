@@ -115,6 +115,10 @@ class Running:
         """Wait until nothing is in flight any more."""
         await until(lambda: not self.in_flight)
 
+    async def all_probed(self) -> None:
+        """Wait until every replica has been probed; where a test begins, one of them has."""
+        await until(lambda: self.service.prober.probed >= self.service.upstreams.keys())
+
     def scope(self, name: str) -> Scope:
         """One scope of limits, by its name in the status."""
         return next(scope for scope in self.service.governor.admission.scopes() if scope.name == name)

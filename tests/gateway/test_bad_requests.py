@@ -117,6 +117,7 @@ def test_bodies_that_cannot_be_served() -> None:
 
     async def main() -> None:
         async with fake_engine(answer()) as engine, serving(with_keys(engine)) as gateway:
+            await gateway.all_probed()
             for name, body, param in BODIES:
                 before = len(gateway.log)
                 reply = await gateway.ask(body, headers=bearer(KEY))
@@ -190,6 +191,7 @@ def test_heads_that_cannot_be_served() -> None:
 
     async def main() -> None:
         async with fake_engine(answer()) as engine, serving(with_keys(engine)) as gateway:
+            await gateway.all_probed()
             for name, method, path, headers, (status, code, error_type) in HEADS:
                 before = len(gateway.log)
                 async with talking(gateway.port) as talk:
@@ -226,6 +228,7 @@ def test_models_that_are_not_there_or_not_allowed() -> None:
 
     async def main() -> None:
         async with fake_engine(answer()) as engine, serving(with_keys(engine)) as gateway:
+            await gateway.all_probed()
             for model, key, (status, code, error_type) in MODELS:
                 before = len(gateway.log)
                 reply = await gateway.ask(chat() | {"model": model}, headers=bearer(key))
@@ -325,6 +328,7 @@ def test_bytes_that_are_no_request() -> None:
     async def main() -> None:
         http = {"body_bytes": 4096, "head_timeout_s": 0.3, "body_timeout_s": 0.3}
         async with fake_engine(answer()) as engine, serving(with_keys(engine, http=http)) as gateway:
+            await gateway.all_probed()
             for name, data, status, code in WIRE:
                 before = len(gateway.log)
                 reply = await ask_raw(gateway.port, data)
