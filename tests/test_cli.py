@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +100,20 @@ def test_ctrl_c_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
         __main__.main()
     assert ended.value.code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
+def test_a_full_disk() -> None:
+    """Output that finds no room ends it in one line."""
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "tidegate", "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            cwd=REPOSITORY,
+        )
+
+    assert (ended.returncode, ended.stderr) == (1, "tidegate: No space left on device\n")

@@ -4,8 +4,10 @@ To import what a command needs takes a good part of a second, in which Ctrl-C wo
 whatever was being imported, or be taken by C code that reports something else.
 """
 
+import errno
 import os
 import signal
+import sys
 
 INTERRUPTED = 130
 """As shells say it: 128 and the number of SIGINT."""
@@ -26,6 +28,12 @@ def main() -> None:
         command()
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what stdout still holds would fail again at the end
+        sys.stderr.write(f"tidegate: {error.strerror}\n")
+        raise SystemExit(1) from None
 
 
 if __name__ == "__main__":
