@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow.parquet
 import pytest
 import typer
@@ -20,7 +21,7 @@ from tidegate.simulate.run import RunResult, RunSettings, run
 
 app = typer.Typer()
 app.command()(simulate)
-SHORT = ("--for", "10s", "--rate", "4", "--warmup", "none")
+SHORT = ("--for", "10s", "--warmup", "none")
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def test_figures_on_stdout_and_the_rest_on_stderr(file: Path) -> None:
     result = invoke(file, "--json")
     found = printed(result)
 
-    assert result.stderr.startswith(f"simulating {file}: 1 pool, 2 replicas; 4 requests/s, Poisson")
+    assert result.stderr.startswith(f"simulating {file}: 1 pool, 2 replicas; 5 requests/s, Poisson")
     assert found["points"][0]["figures"]["total"]["requests"] > 20
     assert found["interrupted"] is False
 
@@ -110,6 +111,13 @@ def test_a_sweep_goes_on_without_what_cannot_be(file: Path) -> None:
         (["--sweep", "rate"], "--sweep rate: write KEY=VALUES, such as rate=10..60:10"),
         (["--set", "x"], "--set x: write KEY=VALUE, such as limits.max_in_flight=100"),
         (["--sweep", "rate=a,b"], "rate=a: is not a number"),
+        (["--rate", "3", "--sweep", "rate=1,2"], "--rate 3 and --sweep rate: leave one out"),
+        (["--time-scale", "2", "--sweep", "time_scale=1,2"], "--time-scale 2 and --sweep time_scale: leave"),
+        (["--profile", "demo", "--sweep", "profile=demo"], "--profile demo and --sweep profile: leave"),
+        (
+            ["--warmup", "1h"],
+            "--warmup 1h: requests come for 10s only, so that nothing is left to measure; shorten it, or run",
+        ),
         (["--perfetto", "t.json", "--sweep", "rate=1,2"], "--perfetto is of one point; leave out --sweep"),
         (
             ["--profile", "x", "--set", "simulation.pools.llama.profile=null"],
@@ -239,3 +247,26 @@ def test_ctrl_c_in_a_sweep(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert left["figures"] is None
     assert ended == [True]
     assert in_processes is not interrupted
+
+
+def test_ctrl_c_in_a_run(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line counts what was measured by then."""
+
+    def interrupted(settings: RunSettings, *_: Any) -> RunResult:
+        return msgspec.structs.replace(run(settings), counts=None)
+
+    monkeypatch.setattr("tidegate.simulate.execution.run", interrupted)
+    result = invoke(file, "--json")
+    measured = json.loads(result.stdout)["points"][0]["figures"]["total"]["requests"]
+
+    assert result.exit_code == 130
+    assert measured > 20
+    assert f"\n{measured} requests, " in result.stderr
+
+
+def test_limits_that_are_not_simulated(file: Path) -> None:
+    """A line on stderr names the keys."""
+    keys = ", ".join(f"{name}: {{sha256: {name * 64}, limits: {{max_in_flight: 1}}}}" for name in "ab")
+    file.write_text(FILE.replace("lab: {", f"lab: {{keys: {{{keys}}}, "))
+
+    assert "not simulated: limits of tenants.lab.keys.a, tenants.lab.keys.b; which key" in invoke(file).stderr

@@ -12,7 +12,7 @@ from tidegate.core.curve import Line, Linear, Table
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.sim.profiles import Profile, named
-from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
+from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of, uncounted_keys
 from tidegate.simulate.load import Asker
 
 FILE = """
@@ -129,3 +129,14 @@ def test_terms() -> None:
 
     assert terms.budgets == {"chat": Budgets(ttft_s=9.0, tpot_s=0.1), "batch": Budgets(ttft_s=9.0)}
     assert terms.weights == {"acme": 3.0, "lab": 1.0}
+
+
+def test_limits_of_keys() -> None:
+    """A tenant's only key is the one that asks; of several nobody knows which: they are named."""
+    limited = [f"{name}: {{sha256: {name * 64}, limits: {{max_in_flight: 1}}}}" for name in "abc"]
+    text = FILE.replace("weight: 3", f"weight: 3, keys: {{{limited[0]}}}")
+    several = ", ".join([*limited[1:], f"d: {{sha256: {'d' * 64}}}"])
+    found = parse(text.replace("lab: {", f"lab: {{keys: {{{several}}}, "), "f.yaml", environ=None)
+
+    assert scenario_of(found).keys == {"acme": "a"}
+    assert uncounted_keys(found) == ["tenants.lab.keys.b", "tenants.lab.keys.c"]

@@ -101,6 +101,7 @@ def test_a_sweep_of_nothing(file: Path, sweep: str, remedy: str) -> None:
     [
         ("rate=3,fast", "rate=fast: is not a number"),
         ("requests=3,1.5", "requests=1.5: is not a whole number"),
+        ("replicas=1,2.5", "replicas=2.5: is not a whole number"),
         ("rate=3,-1", "--rate is above 0, not -1"),
         ("profile=demo,h200", "profile 'h200' is not known; there are: "),
         (

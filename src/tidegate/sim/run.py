@@ -43,6 +43,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     counts: Counts
     retries: int
     """Of the requests that arrived, those that a client made again."""
+    last_arrival_at: float
+    """Instant of the last arrival that is no such retry; 0 without any."""
     simulated_s: float
     """From the start to the last event."""
     events: int
@@ -92,6 +94,7 @@ def simulate(
     return Outcome(
         counts=driver.close(),
         retries=traffic.retries,
+        last_arrival_at=traffic.last_arrival_at,
         simulated_s=agenda.now,
         events=agenda.events,
         replicas={node.name: node.engine for node in nodes.values()},

@@ -17,7 +17,6 @@ class PoolSample(msgspec.Struct, frozen=True, kw_only=True):
 
     queued: int
     """Requests in the gateway's queue."""
-    queued_tokens: float
 
 
 class ReplicaSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +77,7 @@ class Sampler:
             Sample(
                 at_s=now,
                 pools={
-                    name: PoolSample(queued=pool.queue.requests, queued_tokens=pool.queue.tokens)
+                    name: PoolSample(queued=pool.queue.requests)
                     for name, pool in self.driver.policy.pools.items()
                 },
                 replicas={

@@ -50,6 +50,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     faults: tuple[Fault, ...] = ()
     callers: dict[str, str] = {}
     """Class of each tenant."""
+    keys: dict[str, str] = {}
+    """Key by which a tenant asks, whose limits count beside the tenant's own."""
     default_class: str = ""
     """Of a tenant that is not listed; empty: the first."""
     models: dict[str, str] = {}

@@ -33,6 +33,8 @@ class Traffic:
     until: float
     """Nobody comes from then on; who has come is served."""
     retries: int = 0
+    last_arrival_at: float = 0.0
+    """Of a request that is no client's retry; 0 before any."""
     _starts: Iterator[PlannedRequest] = field(init=False)
     _more: bool = True
     _open: int = 0
@@ -76,9 +78,10 @@ class Traffic:
 
     def _start(self, now: float, planned: PlannedRequest) -> None:
         self._plan_next()
-        self._ask(now, planned, 0)
+        self._follow(now, planned)
 
     def _follow(self, now: float, planned: PlannedRequest) -> None:
+        self.last_arrival_at = now
         self._ask(now, planned, 0)
 
     def _come_back(self, now: float, again: tuple[PlannedRequest, int]) -> None:
@@ -108,7 +111,7 @@ class Traffic:
             request_id=next(self._ids),
             model=scenario.models.get(model, model),
             tenant=tenant,
-            key="",
+            key=scenario.keys.get(tenant, ""),
             priority=planned.priority or scenario.callers.get(tenant, self._class),
             prompt_bytes=prompt_bytes,
             max_tokens=planned.max_tokens,

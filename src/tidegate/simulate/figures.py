@@ -1,8 +1,9 @@
 """What does a run say in figures, and what do the runs of several seeds say together?
 
 Latencies and ratios are of the requests that arrived within the window, which begins where warm-up ends and
-ends with the last arrival; rates are of what ended within it, so that neither the filling nor the draining of
-the fleet weighs in. Latencies are of answered requests only, as everywhere in tidegate.
+ends with the last arrival that is no client's retry; rates are of what ended within it, so that neither the
+filling nor the draining of the fleet weighs in. Latencies are of answered requests only, as everywhere in
+tidegate.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ class Window(msgspec.Struct, frozen=True):
     def span_s(self) -> float:
         """Its length."""
         return self.until_s - self.from_s
+
+    def holds(self, instants: Values) -> Mask:
+        """Which of them lie within it, both ends included."""
+        within: Mask = (instants >= self.from_s) & (instants <= self.until_s)
+        return within
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,7 +121,7 @@ def measure(columns: Columns, window: Window, terms: Terms) -> Figures:
     good = np.zeros(len(rows), np.bool_)
     for number, name in enumerate(classes):
         good |= (rows["priority"] == number) & held(rows, terms.budgets.get(name, Budgets()))
-    served = float(_tokens(rows)[_ended_within(rows, window) & ok(rows)].sum())
+    served = float(_tokens(rows)[window.holds(rows["ended_at"]) & ok(rows)].sum())
 
     def groups(field: str, names: Sequence[str]) -> dict[str, Group]:
         numbers = {name: number for number, name in enumerate(columns.names(field))}
@@ -175,8 +181,7 @@ def share_of(estimate: Estimate, count: int) -> Estimate:
 def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     """`served`: tokens of all groups together, of which this one has its share."""
     # Masks, not parts of `rows`: a part is a copy, and a run may have a million rows.
-    arrived = (rows["arrived_at"] >= window.from_s) & (rows["arrived_at"] <= window.until_s)
-    ended = _ended_within(rows, window)
+    arrived, ended = window.holds(rows["arrived_at"]), window.holds(rows["ended_at"])
     answered, within = arrived & ok(rows), ended & ok(rows)
     ratio = mean_within(good[arrived].astype(np.float64))
     requests = int(arrived.sum())
@@ -205,11 +210,6 @@ def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
 
 def _spread(values: Values) -> Spread:
     return spread_within(values[~np.isnan(values)])
-
-
-def _ended_within(rows: Rows, window: Window) -> Mask:
-    within: Mask = (rows["ended_at"] >= window.from_s) & (rows["ended_at"] <= window.until_s)
-    return within
 
 
 def _tokens(rows: Rows) -> Values:
@@ -242,7 +242,7 @@ def _largest(columns: Columns, rows: Rows) -> list[str]:
 def _fairness(columns: Columns, rows: Rows, window: Window, weights: Mapping[str, float]) -> float:
     """Answers to refused requests are taken to be as long as the tenant's others: nobody knows."""
     names = columns.names("tenant")
-    within = rows[_ended_within(rows, window)]
+    within = rows[window.holds(rows["ended_at"])]
     answered = within[ok(within)]
     if not len(answered):
         return nan

@@ -41,6 +41,7 @@ def scenario_of(config: Config, profile: str | None = None) -> Scenario:
         faults=config.simulation.faults,
         # All of the file's: a traffic file may name tenants that `simulation.tenants` does not.
         callers={name: _class_of(config, name) for name in [*config.tenants] or _tenants(config)},
+        keys={name: next(iter(each.keys)) for name, each in config.tenants.items() if len(each.keys) == 1},
         default_class=config.usual_class,
         models=config.models(),
         bytes_per_token=config.simulation.bytes_per_token,
@@ -51,6 +52,17 @@ def assumed_of(config: Config) -> list[str]:
     """Pools of which the file does not say what their engines are."""
     said = config.simulation.pools
     return [name for name in config.pools if name not in said or not _says_speed(said[name])]
+
+
+def uncounted_keys(config: Config) -> list[str]:
+    """Keys, by path, whose limits count nothing: which of a tenant's several keys asks is not known."""
+    return [
+        f"tenants.{name}.keys.{key}"
+        for name, tenant in config.tenants.items()
+        if len(tenant.keys) > 1
+        for key, own in tenant.keys.items()
+        if own.limits is not None
+    ]
 
 
 def askers_of(config: Config) -> tuple[Asker, ...]:

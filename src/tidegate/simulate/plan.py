@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,12 @@ from tidegate.config.loading import read
 from tidegate.config.problems import did_you_mean
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import parse_duration
+from tidegate.core.units import format_duration, format_span, parse_duration
 from tidegate.sim.scenario import Scenario
 from tidegate.sim.scenario import check as check_scenario
 from tidegate.simulate.figures import Terms
-from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of
-from tidegate.simulate.load import Load, check_names
+from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of, uncounted_keys
+from tidegate.simulate.load import Load, check_names, span_of
 from tidegate.simulate.load import check as check_load
 from tidegate.simulate.run import AUTO, RunSettings
 from tidegate.simulate.sweeps import SHORT, points_of, settings_of
@@ -73,6 +73,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     terms: Terms
     assumed: tuple[str, ...]
     """Pools of which the file does not say what they are."""
+    uncounted: tuple[str, ...]
+    """Keys whose limits are not simulated."""
     profile: str | None
 
 
@@ -88,6 +90,7 @@ def points(plan: Plan) -> list[Point | Impossible]:
     text = read(plan.file)
     swept = points_of(plan.sweeps)
     problems = [f"--sweep {key}: {problem}" for key in swept[0] if (problem := _unknown(key))]
+    problems += [f"{given} and --sweep {key}: leave one out" for key, given in _twice(plan, swept[0])]
     if problems:
         raise ConfigurationError(problems)
     return [_point(plan, text, each) for each in swept]
@@ -158,6 +161,20 @@ def _unknown(key: str) -> str:
     return f"neither an option nor a path of the file; {did_you_mean(key, names)}"
 
 
+def _twice(plan: Plan, swept: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """What is swept and given by its own option too, and as what. Of `--set` a sweep has the last word."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Load)}
+    for key in swept:
+        if key == "profile" and plan.profile is not None:
+            yield key, f"--profile {plan.profile}"
+        elif key in LOAD_OPTIONS:
+            field = LOAD_OPTIONS[key][0]
+            value = getattr(plan.load, field)
+            if value != defaults[field]:
+                shown = f"{value:g}" if isinstance(value, float) else value
+                yield key, f"--{key.replace('_', '-')} {shown}"
+
+
 def _point(plan: Plan, text: str, set_: dict[str, str]) -> Point | Impossible:
     try:
         own, paths = settings_of(set_, OPTIONS)
@@ -178,6 +195,7 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
     load = msgspec.structs.replace(plan.load, askers=askers_of(config), **_load_values(own))
     check_load(load)
     check_names(load, config)
+    _check_warm_up(plan.warm_up, load)
     scenario = scenario_of(config, profile)
     check_scenario(scenario)
     return Point(
@@ -186,8 +204,20 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
         load=load,
         terms=terms_of(config, plan.budgets),
         assumed=assumed,
+        uncounted=tuple(uncounted_keys(config)),
         profile=profile,
     )
+
+
+def _check_warm_up(warm_up: str | float, load: Load) -> None:
+    """Raise ConfigurationError if it leaves nothing to measure. How long a traffic file asks is not known."""
+    if not isinstance(warm_up, float) or not warm_up or load.traffic is not None:
+        return
+    span_s = span_of(load)
+    if warm_up >= span_s:
+        shown = f"--warmup {format_duration(warm_up)}"
+        problem = f"requests come for {format_span(span_s)} only, so that nothing is left to measure"
+        raise ConfigurationError([f"{shown}: {problem}; shorten it, or run longer with --for"])
 
 
 def _load_values(own: Mapping[str, str]) -> dict[str, Any]:

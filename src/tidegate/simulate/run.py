@@ -92,7 +92,9 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
     began = process_time()
     outcome = _simulated(settings, columns, recorder, on_time)
     rows = columns.rows()
-    last_s = float(rows["arrived_at"][-1]) if len(rows) else 0.0
+    seen_s = float(rows["arrived_at"][-1]) if len(rows) else 0.0
+    # Clients come back for long after nobody new comes: what the fleet does then is not the load's doing.
+    last_s = outcome.last_arrival_at if outcome else seen_s
     from_s, steady = _measured_from(settings, columns)
     window = Window(min(from_s, last_s), last_s)
     return RunResult(
@@ -104,7 +106,7 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
         steady=steady,
         window=window,
         changing=changes(settings),
-        simulated_s=outcome.simulated_s if outcome else last_s,
+        simulated_s=outcome.simulated_s if outcome else seen_s,
         events=outcome.events if outcome else 0,
         cpu_s=process_time() - began,
         plots=_plots(columns, window, recorder.timeline if settings.timeline else None),
@@ -170,7 +172,7 @@ def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool
 
 def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
     rows = columns.rows()
-    measured = ok(rows) & (rows["arrived_at"] >= window.from_s)
+    measured = ok(rows) & window.holds(rows["arrived_at"])
     return Plots(
         total=_distributions(rows, measured),
         classes={

@@ -158,8 +158,11 @@ def _check(planned: Sequence[Point | Impossible], output: Output) -> None:
 
 
 def _say(planned: Sequence[Point | Impossible]) -> None:
-    """What was assumed, and which points cannot be."""
+    """What was assumed, what is not simulated, and which points cannot be."""
     possible = [each for each in planned if isinstance(each, Point)]
+    if keys := sorted({name for each in possible for name in each.uncounted}):
+        unknown = "which key of a tenant asks is not known, unless it has only one"
+        typer.echo(f"not simulated: limits of {', '.join(keys)}; {unknown}", err=True)
     names = sorted({name for each in possible for name in each.assumed})
     if names:
         taken = ", ".join(sorted({each.profile or DEFAULT_PROFILE for each in possible}))
@@ -232,7 +235,8 @@ def _report(result: Result, plots: Sequence[Plots | None], output: Output) -> No
 
 def _cost(gathered: Gathered) -> str:
     runs = [run for runs in gathered.runs for run in runs]
-    requests = sum(run.counts.arrived for run in runs if run.counts is not None)
+    # Of a run that Ctrl-C ended only those are known that were measured.
+    requests = sum(run.counts.arrived if run.counts else run.figures.total.requests for run in runs)
     simulated = format_span(sum(run.simulated_s for run in runs))
     cpu = format_duration(sum(run.cpu_s for run in runs), 3)
     return f"{requests:,} requests, {simulated} simulated, {cpu} of CPU"

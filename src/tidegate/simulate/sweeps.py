@@ -47,6 +47,9 @@ def points_of(sweeps: Sequence[str]) -> list[dict[str, str]]:
 
 def settings_of(point: Mapping[str, str], options: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """A point apart: what names an option of the run, and what is a path of the file, written out."""
+    count = point.get("replicas", "")
+    if re.fullmatch(_NUMBER, count) and not count.isdigit():
+        raise ConfigurationError([f"replicas={count}: is not a whole number"])
     own = {key: value for key, value in point.items() if key in options}
     paths = {SHORT.get(key, key): value for key, value in point.items() if key not in options}
     return own, paths
