@@ -13,17 +13,20 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from tests.simulate.settings import ran
+from tests.simulate.settings import FILE, ran
 from tidegate.core.records import Budgets
 from tidegate.sim.counts import Counts
 from tidegate.sim.statistics import Estimate, spread_within
+from tidegate.simulate.figures import Window
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.knee import curves_of, knee_place
 from tidegate.simulate.results import Conservation, PointResult, Result, as_json, point_over
 from tidegate.simulate.run import RunResult
-from tidegate.simulate.table import as_table, between, duration, number, percent
+from tidegate.simulate.table import as_table, between, duration, number, percent, reason_words
 
+FULL = FILE.replace("queue:", "gate: {max_concurrency: 2}\n    queue:")
+"""Two replicas that take two requests each."""
 BUDGETS = {"chat": Budgets(ttft_s=1.0, tpot_s=0.05), "batch": Budgets()}
 
 
@@ -72,6 +75,7 @@ def test_a_point_over_seeds(runs: list[RunResult]) -> None:
     [
         ({"steady": False}, "no steady state was found: the run is too short, or the load more than"),
         ({"counts": Counts(arrived=3, finished=2)}, "requests were lost or counted twice"),
+        ({"window": Window(30.0, 30.0)}, "warm-up lasts until the last request came: there is next to"),
         ({}, "fewer than 100 samples of a run lie beyond P95, P99: run longer"),
     ],
 )
@@ -122,7 +126,27 @@ def test_the_table_of_a_point(runs: list[RunResult]) -> None:
         assert words in text
     arrived = runs[0].counts.arrived if runs[0].counts else 0
     assert re.search(rf"of all +{arrived:,} arrived \(\d+ retries\) = [\d,]+ finished \+ ", text)
-    assert re.search(r"goodput +\d+\.\d% \(\d+\.\d\.\.\d+\.\d%\)", text)
+    assert re.search(r"goodput +\d+\.\d% \([\d.]+\.\.[\d.]+%\)", text)
+
+
+def test_near_saturation() -> None:
+    """Where requests queue, one run is told to be too sure of itself; several are not, nor one with room."""
+
+    def warned(*found: RunResult) -> bool:
+        return any("near saturation" in warning for warning in point_over(point_of(), found).warnings)
+
+    full = [ran(FULL, seed=seed, load={"rate_per_s": 1.0, "for_s": 400.0}) for seed in (1, 2)]
+
+    assert warned(full[0])
+    assert not warned(*full)
+    assert not warned(ran(load={"rate_per_s": 1.0, "for_s": 200.0}))
+
+
+def test_reasons_in_words() -> None:
+    """A gateway's reason stands as it is; an engine's status says whose it is, and what 400 means."""
+    keys = ("queue_full", "status_400", "status_500")
+    words = ["queue_full", "engine: too long (400)", "engine: status 500"]
+    assert [reason_words(key) for key in keys] == words
 
 
 def test_the_table_of_a_sweep(runs: list[RunResult]) -> None:

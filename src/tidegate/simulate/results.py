@@ -32,6 +32,12 @@ SHORT = (
 )
 
 
+SATURATED = (
+    "more than 5 % of the requests queued, and near saturation one run's intervals are too narrow (above 80 % "
+    "of capacity they hold the truth in 60 to 90 % of runs): --repeat"
+)
+
+
 class Conservation(msgspec.Struct, frozen=True, kw_only=True):
     """What became of every request that reached the gateway, a client's retries among them."""
 
@@ -153,6 +159,8 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
             f"no steady state was found{where}: the run is too short, or the load more than the fleet can "
             "serve; all of it was measured"
         )
+    if any(run.window.span_s <= 0 for run in runs):
+        yield "warm-up lasts until the last request came: there is next to nothing to measure"
     thin = {name.upper() for _, spread in spreads for name in spread.thin}
     if thin:
         names = ", ".join(sorted(thin))
@@ -168,6 +176,8 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
         yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
     if any(spread.correlated for _, spread in spreads):
         yield CHANGING if runs[0].changing else SHORT
+    elif len(runs) == 1 and figures.total.queued_s.p95.value > 0:
+        yield SATURATED
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"
     conserved = _conserved(runs)

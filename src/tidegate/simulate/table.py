@@ -132,12 +132,19 @@ def summary(point: PointResult, total: Group, fairness: Estimate) -> dict[str, s
         "goodput": f"{percent(ratio.value)}{surely}, {rate} requests/s",
         "rate": f"{offered} requests/s offered, {answered} answered",
         "tokens": f"{output} output tokens/s, {prompt} prompt tokens/s",
-        "refusals": ", ".join(f"{count:,} {reason}" for reason, count in total.reasons.items()),
+        "refusals": ", ".join(f"{count:,} {reason_words(key)}" for key, count in total.reasons.items()),
         "fairness": f"{number(fairness.value)} (Jain's index of tenants, 1 is fair)",
         "measured": measured_words(point),
         "of all": conserved_words(point),
     }
     return {name: text for name, text in words.items() if text}
+
+
+def reason_words(key: str) -> str:
+    """A key of `Group.reasons`, as people see it. An engine's 400 has one cause: `Replica.refusal`."""
+    if key == "status_400":
+        return "engine: too long (400)"
+    return key.replace("status_", "engine: status ")
 
 
 def measured_words(point: PointResult) -> str:
