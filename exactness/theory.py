@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from heapq import heapify, heapreplace
 from math import log
 
 
@@ -35,3 +37,18 @@ def mg1_wait(load: float, cv2: float) -> float:
     Source: Pollaczek (1930) and Khinchin (1932); `cv2` 0 is M/D/1, 1 is M/M/1.
     """
     return load * (1 + cv2) / (2 * (1 - load))
+
+
+def waits(servers: int, gaps: Sequence[float], services: Sequence[float]) -> list[float]:
+    """Of each customer of a first-come-first-served queue, by recursion.
+
+    Source: Kiefer and Wolfowitz (1955).
+    """
+    now, found, free_at = 0.0, [], [0.0] * servers
+    heapify(free_at)
+    for gap, service in zip(gaps, services, strict=True):
+        now += gap
+        start = max(now, free_at[0])
+        heapreplace(free_at, start + service)
+        found.append(start - now)
+    return found

@@ -1,0 +1,125 @@
+"""What does the page say?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from exactness.cases import COVERAGE_SEEDS, COVERED, MEAN_WITHIN, P99_WITHIN, SEEDS, Case
+from exactness.estimates import Interval
+
+NAMES = {"mean": "mean wait", "p99": "P99 wait", "refused": "refused"}
+BARS = {"mean": MEAN_WITHIN, "p99": P99_WITHIN, "refused": MEAN_WITHIN}
+
+PAGE = """\
+# How exact is the simulator?
+
+<!-- Written by `make exactness`. Change exactness/report.py, not this page. -->
+
+Where queueing theory is exact, the simulator can be held to it: a replica whose steps always take the same
+is a server (its mean service here: 1 s, a thousand steps), and a bound on its batch is the number of servers.
+The queue is kept by the replica's own scheduler, or by the governor, with the whole simulator around it. How
+accurate the simulator is about real engines is another question: [accuracy](accuracy.md).
+
+`make exactness` writes this page, and fails where a bar is missed. That each wait is that of the ideal queue,
+customer by customer, `tests/sim/test_exactness.py` shows in seconds.
+
+## Means, tails and losses
+
+{count} independent runs each, seeds {first} to {last}, without their first tenth. The half-width is that of
+the 95 % interval, relative: at most {mean:.0%} (P99: {p99:.0%}). The exact value must lie inside the 99.9 %
+interval; how far off the estimate is stands in standard errors, too. Control variables with known means take
+off what luck a run had with its draws (`exactness/estimates.py`). Seeds were named before they were run
+(`exactness/cases.py`).
+
+| queue at its load | kept by | customers a run | figure | exact | simulated | half-width | off by | bars |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- |
+{replications}
+
+## Intervals
+
+A single run states intervals, too, by the means of its batches (`tidegate.sim.statistics`). {runs} runs of
+each system, seeds {cover_first} to {cover_last}: the 95 % interval of {least:.0%} to {most:.0%} of them must
+hold the exact mean.
+
+| queue at its load | kept by | customers a run | figure | exact | held by | bar |
+| --- | --- | --- | --- | --- | --- | --- |
+{coverage}
+"""
+
+
+class Estimated(NamedTuple):
+    """A figure over replications, beside the truth."""
+
+    case: Case
+    figure: str
+    exact: float
+    found: Interval
+
+    @property
+    def missed(self) -> str:
+        """What of the bars it misses; empty: nothing."""
+        if self.found.half_width(0.95) > BARS[self.figure] * self.found.value:
+            return "the interval is too wide"
+        inside = abs(self.found.value - self.exact) <= self.found.half_width(0.999)
+        return "" if inside else "the exact value is outside"
+
+    def row(self) -> str:
+        """Of the table."""
+        value, error = self.found.value, self.found.error
+        cells = [
+            *_system(self.case),
+            NAMES[self.figure],
+            f"{self.exact:.4f}",
+            f"{value:.4f}",
+            f"{self.found.half_width(0.95) / value:.1%} ({BARS[self.figure]:.0%})",
+            f"{value / self.exact - 1:+.2%}, {(value - self.exact) / error:+.1f} errors",
+            self.missed or "kept",
+        ]
+        return _row(cells)
+
+
+class Covered(NamedTuple):
+    """The share of runs whose own interval holds the truth."""
+
+    case: Case
+    figure: str
+    exact: float
+    share: float
+
+    @property
+    def missed(self) -> str:
+        """What of the bar it misses; empty: nothing."""
+        least, most = COVERED
+        return "" if least <= self.share <= most else f"not within {least:.0%} to {most:.0%}"
+
+    def row(self) -> str:
+        """Of the table."""
+        cells = [NAMES[self.figure], f"{self.exact:.4f}", f"{self.share:.1%}", self.missed or "kept"]
+        return _row([*_system(self.case), *cells])
+
+
+def page(estimated: list[Estimated], covered: list[Covered]) -> str:
+    """Markdown."""
+    return PAGE.format(
+        count=len(SEEDS),
+        first=SEEDS[0],
+        last=SEEDS[-1],
+        mean=MEAN_WITHIN,
+        p99=P99_WITHIN,
+        replications="\n".join(each.row() for each in estimated),
+        runs=len(COVERAGE_SEEDS),
+        cover_first=COVERAGE_SEEDS[0],
+        cover_last=COVERAGE_SEEDS[-1],
+        least=COVERED[0],
+        most=COVERED[1],
+        coverage="\n".join(each.row() for each in covered),
+    )
+
+
+def _system(case: Case) -> list[str]:
+    name, kept_by = str(case.system).split(", ")
+    return [name, kept_by, f"{case.requests:,}"]
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
