@@ -13,6 +13,7 @@ Sources: Zhong et al., "DistServe", OSDI 2024; Patel et al., "Splitwise", ISCA 2
 
 from __future__ import annotations
 
+from dataclasses import fields
 from heapq import heappop, heappush
 from math import inf
 from random import Random
@@ -188,8 +189,9 @@ class Disaggregated:
         """Totals of all replicas."""
         total = Counters()
         for replica in (*self._prefill, *self._decode):
-            for name in Counters.__slots__:
-                setattr(total, name, getattr(total, name) + getattr(replica.counters, name))
+            for field in fields(Counters):
+                added = getattr(total, field.name) + getattr(replica.counters, field.name)
+                setattr(total, field.name, added)
         return total
 
     def check(self) -> None:

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import msgspec
-
 from tidegate.core.curve import UNBOUNDED
 from tidegate.sim.decoding import Decoding
 from tidegate.sim.sequence import Sequence
@@ -40,16 +38,16 @@ class Extent:
         self.before = self.after = self  # in the free queue
 
 
-class Found(msgspec.Struct):
-    """What is there of a sequence."""
+class Found:
+    """What is there of a sequence: nothing, to begin with."""
 
-    parts: list[tuple[Extent, int, int]]
-    """Extent, where in it the part begins, blocks."""
-    blocks: int
-    unused: int
-    """Blocks of these that are in the free queue."""
-    growing: bool
-    """Another sequence is about to compute what comes next."""
+    __slots__ = ("blocks", "growing", "parts", "unused")
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Extent, int, int]] = []  # extent, where in it the part begins, blocks
+        self.blocks: int = 0
+        self.unused: int = 0  # blocks of these that are in the free queue
+        self.growing: bool = False  # another sequence is about to compute what comes next
 
 
 class PrefixCache:
@@ -107,7 +105,7 @@ class PrefixCache:
         if self._growing and any(key in self._growing for key in sequence.prefix):
             self._catch_up()
         usable = (known_tokens - 1) // self._block_tokens
-        found = Found([], 0, 0, False)
+        found = Found()
         for key, low, high in self._keys(sequence, 0, usable):
             if not self._find(found, key, low, high):
                 found.growing = key in self._growing

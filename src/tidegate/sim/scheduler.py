@@ -52,7 +52,7 @@ class Step:
         self.idle: list[Sequence] = []  # that decode, but not in this step: the budget was spent before
 
 
-NOTHING = Found([], 0, 0, False)
+NOTHING = Found()
 
 
 class Scheduler:
