@@ -130,12 +130,12 @@ def test_the_table_of_a_point(runs: list[RunResult]) -> None:
 
 
 def test_near_saturation() -> None:
-    """Where requests queue, one run is told to be too sure of itself; several are not, nor one with room."""
+    """Where half of all queue, one run is told to be too sure of itself; several are not, nor one with room."""
 
     def warned(*found: RunResult) -> bool:
         return any("near saturation" in warning for warning in point_over(point_of(), found).warnings)
 
-    full = [ran(FULL, seed=seed, load={"rate_per_s": 1.0, "for_s": 400.0}) for seed in (1, 2)]
+    full = [ran(FULL, seed=seed, load={"rate_per_s": 3.0, "for_s": 400.0}) for seed in (1, 2)]
 
     assert warned(full[0])
     assert not warned(*full)

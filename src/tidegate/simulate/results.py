@@ -33,7 +33,7 @@ SHORT = (
 
 
 SATURATED = (
-    "more than 5 % of the requests queued, and near saturation one run's intervals are too narrow (above 80 % "
+    "half of the requests queued, and near saturation one run's intervals are too narrow (above 80 % "
     "of capacity they hold the truth in 60 to 90 % of runs): --repeat"
 )
 
@@ -176,7 +176,7 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
         yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
     if any(spread.correlated for _, spread in spreads):
         yield CHANGING if runs[0].changing else SHORT
-    elif len(runs) == 1 and figures.total.queued_s.p95.value > 0:
+    elif len(runs) == 1 and figures.total.queued_s.p50.value > 0:
         yield SATURATED
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"
