@@ -130,7 +130,7 @@ def test_the_table_of_a_point(runs: list[RunResult]) -> None:
 
 
 def test_near_saturation() -> None:
-    """Where half of all queue, one run is told to be too sure of itself; several are not, nor one with room."""
+    """Where half of all queue, one run is too sure of itself; several are not, nor one with room."""
 
     def warned(*found: RunResult) -> bool:
         return any("near saturation" in warning for warning in point_over(point_of(), found).warnings)
