@@ -29,8 +29,9 @@ CORRELATED = 0.25
 """Batches are long enough once the means of batches `FINER` times as short hang together by less (lag 1).
 
 The idea is Law and Carson's (1979), who judge 400 short batches and use 40: the correlation of a few batches
-is mostly noise. Theirs is 0.4; with 0.25 intervals near saturation held the truth in 88 to 94 % of simulated
-runs instead of 83 to 88 %, and others in as many as before.
+is mostly noise. Theirs is 0.4; with 0.25 intervals under load held the truth in 88 to 94 % of simulated runs
+instead of 83 to 88 %, and others in as many as before. Close to saturation it is 60 to 92 %, and several
+seeds are what helps (docs/guides/simulate.md).
 """
 FEWEST = BATCHES[-1] * FINER
 """Samples below which a run has no interval."""
