@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -92,14 +91,19 @@ def test_ctrl_c_in_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a command does not catch itself ends it with 130, and imports' own handler is gone by then."""
 
     def command() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-        signal.pause()
+        signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(cli, "asked", lambda: command)
-    with pytest.raises(SystemExit) as ended:
-        __main__.main()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a script's background
+    try:
+        with pytest.raises(SystemExit) as ended:
+            __main__.main()
+        left = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
     assert ended.value.code == 130
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert left is signal.default_int_handler
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
