@@ -77,6 +77,9 @@ def _dates_as_text(value: Any) -> Any:
     return value.isoformat() if isinstance(value, date) else value
 
 
+assert EXAMPLES, "the examples are not where these tests look"
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_examples_load_and_hold_the_schema(path: Path) -> None:
     """Every example is a configuration, for the loader and for an editor."""

@@ -28,9 +28,14 @@ def faulty(quick: Inside) -> Iterator[Inside]:
     eventually(lambda: quick.replica(lambda replica: replica.running) == 0, "all have left")
 
 
-def inject(inside: Inside, index: int = 0, **fault: Any) -> Reply:
-    """Ask over HTTP for a fault."""
+def asked_for(inside: Inside, index: int = 0, **fault: Any) -> Reply:
+    """What is answered to somebody who asks for a fault."""
     return post(inside.urls[index] + "/emulator/fault", fault)
+
+
+def inject(inside: Inside, index: int = 0, **fault: Any) -> None:
+    """Ask over HTTP for a fault, and get it."""
+    assert asked_for(inside, index, **fault).status == 200
 
 
 def clear(inside: Inside, query: str = "", index: int = 0) -> None:
@@ -65,7 +70,7 @@ def text_of(chunks: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("stream", [False, True])
 def test_errors_at_once(faulty: Inside, kind: str, status: int, stream: bool) -> None:
     """Until it is cleared every request gets the error, and the scrape still works."""
-    assert inject(faulty, kind=kind, retry_after_s=7).status == 200
+    inject(faulty, kind=kind, retry_after_s=7)
 
     for _ in range(2):
         reply = post(faulty.chat, {**SHORT, "stream": stream})
@@ -85,8 +90,9 @@ def test_only_the_next_requests(faulty: Inside) -> None:
 
 def test_it_ends_by_itself(faulty: Inside) -> None:
     """After its seconds, without being cleared."""
-    inject(faulty, kind="busy_503", seconds=0.05)
+    inject(faulty, kind="busy_503", seconds=0.5)
 
+    assert post(faulty.chat, SHORT).status == 503
     eventually(lambda: post(faulty.chat, SHORT).status == 200, "it is over")
 
 
@@ -195,7 +201,7 @@ def test_a_crash_closes_the_port_and_loses_all() -> None:
         assert post(inside.chat, SHORT).status == 200
         with posted(inside.chat, ENDLESS) as response:
             said_until(response, 2)
-            assert inject(inside, index=1, kind="crash", port=first).status == 200
+            inject(inside, index=1, kind="crash", port=first)
             with pytest.raises((http.client.HTTPException, ConnectionError)):
                 response.read()
         eventually(lambda: not answers_200(inside.url + "/health"), "nobody listens")
@@ -214,8 +220,10 @@ def test_a_crash_that_heals_itself() -> None:
     """It is back after its seconds, even where crash and recovery follow at once."""
     with served(options=Options(model=MODEL, faults=True)) as inside:
         for seconds in (0.0, 0.05):
+            assert post(inside.chat, SHORT).status == 200
             inject(inside, kind="crash", seconds=seconds)
             eventually(lambda: answers_200(inside.url + "/health"), "it is back")
+            assert b'generation_tokens_total{engine="0",model_name="quick"} 0.0' in inside.get("/metrics")
             eventually(lambda: _well(inside), "and answers")
 
 
@@ -246,7 +254,7 @@ def test_injected_without_http() -> None:
 )
 def test_what_is_no_fault(faulty: Inside, fault: dict[str, Any]) -> None:
     """It is refused with a word on why, and nothing goes wrong."""
-    reply = inject(faulty, **fault)
+    reply = asked_for(faulty, **fault)
 
     assert (reply.status, reply.json()["error"]["type"]) == (400, "BadRequestError")
     assert post(faulty.chat, SHORT).status == 200
@@ -254,7 +262,7 @@ def test_what_is_no_fault(faulty: Inside, fault: dict[str, Any]) -> None:
 
 def test_another_port_that_does_not_exist(faulty: Inside) -> None:
     """A 404, not a fault somewhere else."""
-    assert inject(faulty, kind="stall", port=1).status == 404
+    assert asked_for(faulty, kind="stall", port=1).status == 404
     with pytest.raises(urllib.error.HTTPError, match="404"):
         clear(faulty, "?port=one")
 
@@ -262,7 +270,7 @@ def test_another_port_that_does_not_exist(faulty: Inside) -> None:
 def test_nobody_may_inject_unless_allowed() -> None:
     """Without the option the path does not exist."""
     with served(options=Options(model=MODEL)) as inside:
-        assert inject(inside, kind="crash").status == 404
+        assert asked_for(inside, kind="crash").status == 404
         assert post(inside.chat, SHORT).status == 200
 
 

@@ -126,13 +126,13 @@ def test_a_point_that_cannot_be(file: Path, sweep: str, problem: str) -> None:
 
 
 def test_the_runs_of_a_point(file: Path) -> None:
-    """One for each seed; the first has a timeline and a trace of its batches."""
+    """One for each seed; the first keeps plots and a trace of its batches."""
     plan = Plan(file=file, load=Load(askers=()), seed=5, repeat=3)
     (point,) = planned(file)
     runs = list(runs_of(plan, point, records=False, plots=True, perfetto=Path("t.json")))
 
     assert [run.seed for run in runs] == [5, 6, 7]
-    assert [run.timeline for run in runs] == [True, False, False]
+    assert [run.plots for run in runs] == [True, False, False]
     assert [run.perfetto for run in runs] == [Path("t.json"), None, None]
 
 

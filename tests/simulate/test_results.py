@@ -33,7 +33,7 @@ BUDGETS = {"chat": Budgets(ttft_s=1.0, tpot_s=0.05), "batch": Budgets()}
 @pytest.fixture(scope="module")
 def runs() -> list[RunResult]:
     """Two seeds of a load that is somewhat too much."""
-    return [ran(seed=seed, load={"rate_per_s": 30.0}, timeline=True) for seed in (1, 2)]
+    return [ran(seed=seed, load={"rate_per_s": 30.0}, plots=True) for seed in (1, 2)]
 
 
 def point_of(**values: str) -> PointResult:
@@ -53,6 +53,20 @@ def shown(result: Result, width: int = 80) -> str:
     with console.capture() as capture:
         console.print(as_table(result))
     return capture.get()
+
+
+def test_of_many_tenants_the_largest_are_shown(runs: list[RunResult]) -> None:
+    """Not those whose names come first; and it is said that there are more."""
+    point = point_over(point_of(), runs)
+    assert point.figures is not None
+    group = next(iter(point.figures.tenants.values()))
+    tenants = {f"t{number:02}": msgspec.structs.replace(group, requests=number) for number in range(30)}
+    figures = msgspec.structs.replace(point.figures, tenants=tenants)
+
+    text = shown(result_of(msgspec.structs.replace(point, figures=figures)))
+
+    assert re.findall(r"^ (t\d\d) ", text, re.MULTILINE) == [f"t{number}" for number in range(10, 30)]
+    assert "the largest 20 tenants; --json shows 30" in text
 
 
 def test_a_point_over_seeds(runs: list[RunResult]) -> None:
@@ -397,7 +411,7 @@ def test_ticks(low: float, high: float, logarithmic: bool, ticks: list[str]) -> 
 
 def test_the_example_of_overload_has_refusals_in_its_plots(runs: list[RunResult]) -> None:
     """So that the plots above are of something."""
-    timeline = runs[0].plots.timeline
+    plots = runs[0].plots
 
-    assert timeline is not None
-    assert sum(map(sum, timeline.refusals.values())) > 0
+    assert plots is not None
+    assert sum(map(sum, plots.timeline.refusals.values())) > 0

@@ -41,10 +41,10 @@ def test_everything_is_counted() -> None:
 
 def test_the_same_to_the_byte() -> None:
     """A run is a function of its settings: faults, clients' dice and timelines too."""
-    one, again = (ran(CRASH, timeline=True, load={"rate_per_s": 20.0}) for _ in range(2))
+    one, again = (ran(CRASH, plots=True, load={"rate_per_s": 20.0}) for _ in range(2))
 
     assert told(one) == told(again)
-    assert told(one) != told(ran(CRASH, timeline=True, load={"rate_per_s": 20.0}, seed=2))
+    assert told(one) != told(ran(CRASH, plots=True, load={"rate_per_s": 20.0}, seed=2))
 
 
 def test_too_much_load_is_refused_and_comes_back() -> None:
@@ -86,8 +86,9 @@ def test_nothing_arrives() -> None:
 
 def test_the_timeline() -> None:
     """A few hundred samples, each series as long as the time; a crash shows in it."""
-    timeline = ran(CRASH, timeline=True, load={"rate_per_s": 20.0}).plots.timeline
-    assert timeline is not None
+    plots = ran(CRASH, plots=True, load={"rate_per_s": 20.0}).plots
+    assert plots is not None
+    timeline = plots.timeline
     llama = timeline.pools["llama"]
 
     length = len(timeline.at_s)

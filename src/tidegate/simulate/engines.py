@@ -66,15 +66,6 @@ def engines_over(runs: list[dict[str, PoolFigures]]) -> dict[str, PoolFigures]:
 
 
 def _over(runs: list[PoolFigures]) -> PoolFigures:
-    def estimate(name: str) -> Estimate:
-        return estimate_over([getattr(each, name).value for each in runs])
-
-    return PoolFigures(
-        replicas=runs[0].replicas,
-        utilisation_ratio=estimate("utilisation_ratio"),
-        decodes_per_step=estimate("decodes_per_step"),
-        prefix_hit_ratio=estimate("prefix_hit_ratio"),
-        preemptions=estimate("preemptions"),
-        prefill_tokens=estimate("prefill_tokens"),
-        decode_tokens=estimate("decode_tokens"),
-    )
+    names = [name for name in PoolFigures.__struct_fields__ if name != "replicas"]
+    means = {name: estimate_over([getattr(each, name).value for each in runs]) for name in names}
+    return msgspec.structs.replace(runs[0], **means)

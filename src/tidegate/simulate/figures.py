@@ -180,9 +180,8 @@ def share_of(estimate: Estimate, count: int) -> Estimate:
 
 def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     """`served`: tokens of all groups together, of which this one has its share."""
-    # Masks, not parts of `rows`: a part is a copy, and a run may have a million rows.
-    arrived, ended = window.holds(rows["arrived_at"]), window.holds(rows["ended_at"])
-    answered, within = arrived & ok(rows), ended & ok(rows)
+    arrived, ended, answers = window.holds(rows["arrived_at"]), window.holds(rows["ended_at"]), ok(rows)
+    answered, within = arrived & answers, ended & answers
     ratio = mean_within(good[arrived].astype(np.float64))
     requests = int(arrived.sum())
 
@@ -193,7 +192,7 @@ def _group(rows: Rows, good: Mask, window: Window, served: float) -> Group:
     return Group(
         requests=requests,
         ok=int(answered.sum()),
-        reasons=_reasons(rows, arrived),
+        reasons=_reasons(rows, arrived, answers),
         goodput_ratio=share_of(ratio, requests),
         goodput_per_s=per_s(ended & good),
         offered_per_s=per_s(arrived, instants="arrived_at"),
@@ -217,12 +216,12 @@ def _tokens(rows: Rows) -> Values:
     return tokens
 
 
-def _reasons(rows: Rows, counted: Mask) -> dict[str, int]:
+def _reasons(rows: Rows, counted: Mask, answers: Mask) -> dict[str, int]:
     """By reason; answers of an engine that are no 2xx by their status."""
     reason = rows["reason"]
     counts = np.bincount(reason[counted & (reason != ANSWERED)], minlength=len(REASONS))
     found = {str(reason): int(count) for reason, count in zip(REASONS, counts, strict=True) if count}
-    failed = counted & (reason == ANSWERED) & ~ok(rows)
+    failed = counted & (reason == ANSWERED) & ~answers
     statuses, times = np.unique(rows["status"][failed], return_counts=True)
     found |= {f"status_{status}": int(count) for status, count in zip(statuses, times, strict=True)}
     return _by_count(found)

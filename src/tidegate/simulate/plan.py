@@ -23,21 +23,16 @@ from tidegate.simulate.load import check as check_load
 from tidegate.simulate.run import AUTO, RunSettings
 from tidegate.simulate.sweeps import SHORT, points_of, settings_of
 
-
-def _text(text: str) -> str:
-    return text
-
-
 LOAD_OPTIONS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "trace": ("trace", _text),
+    "trace": ("trace", str),
     "rate": ("rate_per_s", float),
     "cv": ("cv", float),
     "time_scale": ("time_scale", float),
     "requests": ("requests", int),
     "prompt_tokens": ("prompt_tokens", int),
     "output_tokens": ("output_tokens", int),
-    "lengths": ("lengths", _text),
-    "traffic": ("traffic", _text),
+    "lengths": ("lengths", str),
+    "traffic": ("traffic", str),
 }
 """Options of the load that a sweep may set, with the field of `Load` and how it is read."""
 OPTIONS = ("profile", *LOAD_OPTIONS)
@@ -99,7 +94,7 @@ def points(plan: Plan) -> list[Point | Impossible]:
 def runs_of(
     plan: Plan, point: Point, *, records: bool, plots: bool, perfetto: Path | None
 ) -> Iterator[RunSettings]:
-    """The runs of one point. The first keeps its timeline, and writes its batches to `perfetto`."""
+    """The runs of one point. The first keeps what plots show, and writes its batches to `perfetto`."""
     for seed in plan.seeds:
         first = seed == plan.seed
         yield RunSettings(
@@ -108,7 +103,7 @@ def runs_of(
             terms=point.terms,
             seed=seed,
             warm_up=plan.warm_up,
-            timeline=plots and first,
+            plots=plots and first,
             keep_records=records,
             perfetto=perfetto if first else None,
         )

@@ -126,15 +126,10 @@ def as_json(result: Result) -> str:
     return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
 
 
-def latencies(figures: Figures) -> list[tuple[str, str, Spread]]:
-    """Key, heading and figures of each latency."""
+def latencies(figures: Figures) -> list[tuple[str, Spread]]:
+    """Heading and figures of each latency."""
     total = figures.total
-    return [
-        ("ttft_s", "TTFT", total.ttft_s),
-        ("tpot_s", "TPOT", total.tpot_s),
-        ("e2e_s", "E2E", total.e2e_s),
-        ("queued_s", "queued", total.queued_s),
-    ]
+    return [("TTFT", total.ttft_s), ("TPOT", total.tpot_s), ("E2E", total.e2e_s), ("queued", total.queued_s)]
 
 
 def _conserved(runs: Sequence[RunResult]) -> Conservation | None:
@@ -148,7 +143,7 @@ def _conserved(runs: Sequence[RunResult]) -> Conservation | None:
 
 
 def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
-    spreads = [(heading, spread) for _, heading, spread in latencies(figures)[:3] if spread.count]
+    spreads = [(heading, spread) for heading, spread in latencies(figures)[:3] if spread.count]
     if not spreads:
         yield "nothing was answered: there is nothing to measure"
         return

@@ -12,7 +12,6 @@ from time import process_time
 import msgspec
 import numpy as np
 
-from tidegate.core.records import RequestRecord
 from tidegate.sim.counts import Counts
 from tidegate.sim.run import Outcome, simulate
 from tidegate.sim.samples import Sample
@@ -39,7 +38,8 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     warm_up: str | float = AUTO
     """Seconds that are not measured, or AUTO: found where load and fleet are steady, else 0."""
-    timeline: bool = False
+    plots: bool = False
+    """Keep what only plots show."""
     keep_records: bool = False
     perfetto: Path | None = None
 
@@ -53,11 +53,11 @@ class Distributions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plots(msgspec.Struct, frozen=True, kw_only=True):
-    """What is only shown, never counted."""
+    """What is only shown in plots, never counted."""
 
     total: Distributions
     classes: dict[str, Distributions]
-    timeline: Timeline | None = None
+    timeline: Timeline
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +75,8 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     changing: bool
     """Load or fleet change by plan: see `changes`."""
     simulated_s: float
-    events: int
     cpu_s: float
-    plots: Plots
+    plots: Plots | None = None
     columns: Columns | None = None
 
 
@@ -107,9 +106,8 @@ def run(settings: RunSettings, on_time: Callable[[float], None] | None = None) -
         window=window,
         changing=changes(settings),
         simulated_s=outcome.simulated_s if outcome else seen_s,
-        events=outcome.events if outcome else 0,
         cpu_s=process_time() - began,
-        plots=_plots(columns, window, recorder.timeline if settings.timeline else None),
+        plots=_plots(columns, window, recorder.timeline) if settings.plots else None,
         columns=columns if settings.keep_records else None,
     )
 
@@ -121,10 +119,10 @@ def _simulated(
     on_time: Callable[[float], None] | None,
 ) -> Outcome | None:
     trace = BatchTrace(settings.perfetto) if settings.perfetto is not None else None
-    add: Callable[[RequestRecord], None] = columns.add
 
     def on_sample(sample: Sample) -> None:
-        recorder(sample)
+        if settings.plots:
+            recorder(sample)
         if trace is not None:
             trace.sample(sample)
         if on_time is not None:
@@ -136,7 +134,7 @@ def _simulated(
             workload_of(settings.load, settings.seed),
             settings.seed,
             for_s=settings.load.span_s,
-            on_record=add,
+            on_record=columns.add,
             sample_s=recorder.timeline.step_s,
             on_sample=on_sample,
             on_batch=trace.batch if trace is not None else None,
@@ -170,7 +168,7 @@ def _measured_from(settings: RunSettings, columns: Columns) -> tuple[float, bool
     return (float(rows["arrived_at"][answered][cut]) if cut else 0.0), cut is not None
 
 
-def _plots(columns: Columns, window: Window, timeline: Timeline | None) -> Plots:
+def _plots(columns: Columns, window: Window, timeline: Timeline) -> Plots:
     rows = columns.rows()
     measured = ok(rows) & window.holds(rows["arrived_at"])
     return Plots(

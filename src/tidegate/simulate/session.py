@@ -73,9 +73,8 @@ class Gathered:
         return point_over(empty, sorted(self.runs[number], key=lambda run: run.seed))
 
     def plots(self, number: int) -> Plots | None:
-        """Those of a point's first seed."""
-        runs = sorted(self.runs[number], key=lambda run: run.seed)
-        return runs[0].plots if runs else None
+        """Those of a point's first seed, the only ones that are kept."""
+        return next((run.plots for run in self.runs[number] if run.plots is not None), None)
 
 
 def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | None = None) -> int:

@@ -22,8 +22,8 @@ from tidegate.simulate.knee import curves_of
 from tidegate.simulate.results import PointResult, Result, latencies
 from tidegate.simulate.sweeps import label_of
 
-MOST_TENANTS = 20
-"""Rows; JSON has more."""
+SHOWN_TENANTS = 20
+"""The largest; JSON has more."""
 FIGURES = ("mean", "p50", "p95", "p99")
 LATENCIES = ("TTFT\nP95", "TPOT\nP95", "E2E\nP95")
 WIDE = 9
@@ -90,17 +90,24 @@ def _one(point: PointResult) -> Iterator[RenderableType]:
     yield _counts(point, figures.total, figures.fairness)
     yield _groups("class", figures.classes, point.budgets)
     if len(figures.tenants) > 1:
-        yield _groups("tenant", dict(list(figures.tenants.items())[:MOST_TENANTS]))
+        yield from _tenants(figures.tenants)
     if point.engines:
         yield _engines(point.engines)
     for warning in point.warnings:
         yield Text(f"warning: {warning}", style="yellow")
 
 
-def _latencies(found: list[tuple[str, str, Spread]]) -> Table:
-    spread = found[2][2]
+def _tenants(tenants: dict[str, Group]) -> Iterator[RenderableType]:
+    largest = sorted(tenants, key=lambda name: -tenants[name].requests)[:SHOWN_TENANTS]
+    yield _groups("tenant", {name: tenants[name] for name in sorted(largest)})
+    if len(largest) < len(tenants):
+        yield Text(f"the largest {len(largest)} tenants; --json shows {len(tenants)}", style="dim")
+
+
+def _latencies(found: list[tuple[str, Spread]]) -> Table:
+    _, spread = found[2]
     table = _table("", "mean", "P50", "P95", "P99", "max", caption=interval_words(spread))
-    for _, heading, each in found:
+    for heading, each in found:
         shown = [_with_interval(getattr(each, name), duration) for name in FIGURES]
         table.add_row(heading, *shown, duration(each.max))
     return table

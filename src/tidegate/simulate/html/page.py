@@ -167,9 +167,9 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
 def _shown(told: Sequence[tuple[PointResult, Plots | None]]) -> dict[str, Distributions]:
     """The classes of a single point, whose budgets differ; else the points."""
     if len(told) == 1 and told[0][1] is not None and len(told[0][1].classes) > 1:
-        order = [*told[0][0].budgets]
-        classes = told[0][1].classes
-        return {name: classes[name] for name in sorted(classes, key=order.index)[:MOST_SERIES]}
+        figures, classes = told[0][0].figures, told[0][1].classes
+        order = [] if figures is None else [*figures.classes]
+        return {name: classes[name] for name in order[:MOST_SERIES]}
     return {label_of(point.set): own.total for point, own in told[:MOST_SERIES] if own is not None}
 
 
@@ -194,7 +194,7 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
             *(_cell(getattr(each, name), duration) for name in FIGURES),
             f"<td>{duration(each.max)}</td><td>{each.count:,}</td>",
         )
-        for _, heading, each in latencies(figures)
+        for heading, each in latencies(figures)
     ]
     yield _table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
     yield _groups("class", figures.classes, point.budgets)
