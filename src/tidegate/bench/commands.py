@@ -20,12 +20,12 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from tidegate.bench.load import LoadLimits, LoadRecord, Progress, most_open, run_load
-from tidegate.bench.options import budgets_of, check_writable, plan_of, seconds_of, tenants_of
+from tidegate.bench.options import budgets_of, plan_of, seconds_of, tenants_of
 from tidegate.bench.prompts import BYTES_PER_TOKEN
 from tidegate.bench.report import as_json, as_table, report_of
 from tidegate.bench.target import Target, first_model
+from tidegate.config.telling import check_writable, problems_told
 from tidegate.config.traces import SHIPPED
-from tidegate.core.errors import ConfigurationError
 from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.workload.requests import PlannedRequest
 
@@ -105,7 +105,7 @@ def bench(
     ] = None,
 ) -> None:
     """Send requests at their own times, whether the server keeps up or not, and say how it fared."""
-    try:
+    with problems_told():
         raise_descriptor_limit()
         most_open(concurrency_limit)
         seed = int.from_bytes(os.urandom(4)) if seed is None else seed
@@ -125,7 +125,7 @@ def bench(
         )
         limits = LoadLimits(max_open=concurrency_limit, drain_timeout_s=seconds_of("--drain", drain))
         if out:
-            check_writable(out)
+            check_writable("--out", out)
         model = model or uvloop.run(first_model(url, next(iter(keys.values()), "")))
         target = Target(
             url=url,
@@ -136,10 +136,6 @@ def bench(
             bytes_per_token=bytes_per_token,
         )
         records = uvloop.run(_run(target, plan, limits, seed, for_s))
-    except ConfigurationError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(2) from None
 
     if out:
         out.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))

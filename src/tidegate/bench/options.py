@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import inf
-from pathlib import Path
 from random import Random
 
 from tidegate.config.traces import load_trace
@@ -120,11 +119,3 @@ def _lengths(
         )
         for own in trace_lengths(rows)
     )
-
-
-def check_writable(path: Path) -> None:
-    """Before the run, so that a wrong path does not cost one."""
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise ConfigurationError([f"--out {path}: {error.strerror}"]) from None

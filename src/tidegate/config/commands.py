@@ -19,15 +19,12 @@ from tidegate.config.loading import load
 from tidegate.config.model import Config
 from tidegate.config.problems import dotted
 from tidegate.config.schema import ReplicaConfig
+from tidegate.config.telling import problems_told
 from tidegate.config.warnings import warnings_of
-from tidegate.core.errors import ConfigurationError
 from tidegate.policy.settings import GateSettings, LimitSettings
 
 config_app = typer.Typer(help="Check a configuration file, or print its schema.", no_args_is_help=True)
 key_app = typer.Typer(help="Make API keys.", no_args_is_help=True)
-
-WRONG = 2
-"""Exit status for a configuration that cannot be, as for a command line that cannot be."""
 
 
 @config_app.command()
@@ -35,12 +32,8 @@ def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The configuration file (YAML).")],
 ) -> None:
     """Say what a configuration means, or everything that is wrong with it."""
-    try:
+    with problems_told():
         config = load(file)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(WRONG) from None
     console = Console(highlight=False)
     _summarise(console, config)
     for warning in warnings_of(config, time.time()):

@@ -16,6 +16,7 @@ import typer
 import uvloop
 
 from tidegate.config import Address, Config, for_url, load, lock
+from tidegate.config.telling import problems_told
 from tidegate.core.errors import ConfigurationError
 from tidegate.gateway.service import Service
 from tidegate.gateway.tapes import TapeFile
@@ -54,19 +55,13 @@ def serve(
     if bool(urls) == (config is not None):
         raise typer.BadParameter("give either --config FILE, or the URLs of engines")
     _log_to_stderr(log_level)
-    with ExitStack() as held:
-        try:
-            settings = load(config) if config else for_url(urls or [])
-            settings = _listening(settings, listen, admin)
-            if config is not None:
-                held.enter_context(lock(config))
-            recorded = held.enter_context(closing(TapeFile(tape))) if tape else None
-            ended = uvloop.run(_serve(settings, recorded))
-        except ConfigurationError as error:
-            for problem in error.problems:
-                typer.echo(problem, err=True)
-            raise typer.Exit(2) from None
-        raise typer.Exit(ended)
+    with problems_told(), ExitStack() as held:
+        settings = load(config) if config else for_url(urls or [])
+        settings = _listening(settings, listen, admin)
+        if config is not None:
+            held.enter_context(lock(config))
+        recorded = held.enter_context(closing(TapeFile(tape))) if tape else None
+        raise typer.Exit(uvloop.run(_serve(settings, recorded)))
 
 
 def _listening(settings: Config, listen: str | None, admin: str | None) -> Config:

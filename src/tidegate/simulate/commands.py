@@ -10,13 +10,11 @@ from typing import Annotated
 
 import typer
 
+from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED
-from tidegate.core.errors import ConfigurationError
 from tidegate.sim.profiles import TABLE
 
 LOAD, FLEET, RUNS, BUDGETS, OUTPUT = "Load", "Fleet", "Runs", "Budgets", "Output"
-WRONG = 2
-"""Exit status for a file or an option that cannot be; `session` has the others."""
 
 
 def simulate(
@@ -143,7 +141,7 @@ def simulate(
     from tidegate.simulate.plan import Plan, seconds_of, values_of, warm_up_of
     from tidegate.simulate.session import Output, run_plan
 
-    try:
+    with problems_told():
         plan = Plan(
             file=file,
             load=Load(
@@ -175,9 +173,5 @@ def simulate(
         )
         output = Output(json=json, html=html, parquet=parquet, perfetto=perfetto, min_goodput=min_goodput)
         status = run_plan(plan, output, jobs=jobs, ray=ray)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(WRONG) from None
     if status:
         raise typer.Exit(status)

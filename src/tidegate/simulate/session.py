@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 
 from tidegate.config.simulation import DEFAULT_PROFILE
+from tidegate.config.telling import check_writable
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration, format_span
 from tidegate.simulate.execution import Done, Failure, Task, here, in_processes, on_ray
@@ -120,14 +121,6 @@ def misses(result: Result, least: float | None) -> Iterator[str]:
                 interval = "" if isnan(found.low) else f" ({found.low:.2%} to {found.high:.2%})"
                 share = f"{found.value:.2%}{interval}, below {least:.2%}"
                 yield f"{where}class {name} holds its budgets for {share}"
-
-
-def check_writable(option: str, path: Path) -> None:
-    """Before the runs, so that a wrong path does not cost them."""
-    try:
-        path.open("ab").close()
-    except OSError as error:
-        raise ConfigurationError([f"{option} {path}: {error.strerror}"]) from None
 
 
 def _check_files(plan: Plan, output: Output) -> None:

@@ -9,8 +9,8 @@ import msgspec
 import typer
 from rich.console import Console
 
+from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED, open_lines
-from tidegate.core.errors import ConfigurationError
 from tidegate.simulate.traces_report import TraceReport, as_table
 from tidegate.workload.pool_statistics import pool_statistics
 from tidegate.workload.session_statistics import session_statistics
@@ -21,9 +21,6 @@ from tidegate.workload.traces.lines import Lines
 from tidegate.workload.traces.servegen import read_rates
 
 trace_app = typer.Typer(help="Look into traces of requests.", no_args_is_help=True)
-
-WRONG = 2
-"""Exit status for a trace that cannot be read, as for a command line that cannot be."""
 
 
 @trace_app.callback()
@@ -47,13 +44,8 @@ def stats(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Rate, burstiness, lengths, and how much of the prompts was said before."""
-    try:
-        with _waiting(file):
-            report = report_of(file, form)
-    except ConfigurationError as error:
-        for problem in error.problems:
-            typer.echo(problem, err=True)
-        raise typer.Exit(WRONG) from None
+    with problems_told(), _waiting(file):
+        report = report_of(file, form)
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
     else:
