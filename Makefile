@@ -50,7 +50,7 @@ format: $(VENV)/.dev ## put the code into the form that check wants
 
 clean: ## remove all that these verbs made, installed engines too
 	@rm -rf $(VENV) .engines build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	@find src tests benchmarks accuracy -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests benchmarks accuracy exactness -name __pycache__ -type d -prune -exec rm -rf {} +
 
 venv: $(VENV)/.dev
 

@@ -45,7 +45,7 @@ class CompileHook(BuildHookInterface[Any]):
             build_data["force_include"][str(path)] = str(path.relative_to(built))
 
 
-def compile_modules(modules: list[str], root: Path, opt_level: str = "3") -> Path:
+def compile_modules(modules: list[str], root: Path) -> Path:
     """Compile `modules`, written as paths below src; gives the folder that holds the extensions."""
     compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[0]
     if shutil.which(compiler) is None or not Path(sysconfig.get_path("include"), "Python.h").exists():
@@ -59,7 +59,7 @@ def compile_modules(modules: list[str], root: Path, opt_level: str = "3") -> Pat
     paths = [f"src/{module}" for module in modules]
     extensions = mypycify(
         ["--config-file=pyproject.toml", *paths],
-        opt_level=opt_level,
+        opt_level="3",
         debug_level="0",
         group_name="tidegate",
         target_dir=str(root / BUILD / "c"),

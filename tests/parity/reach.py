@@ -23,7 +23,7 @@ from tidegate.core.messages import (
     Truncate,
 )
 from tidegate.core.reasons import Reason
-from tidegate.policy.tape import Call
+from tidegate.policy.tape import Entry
 
 COMMANDS = [kind.__name__ for kind in (Dispatch, Reject, Evict, Truncate, Abort, Probe)]
 
@@ -41,13 +41,13 @@ RACES = [
 _TIMEOUTS = frozenset({Reason.QUEUE_TIMEOUT, Reason.TTFT_TIMEOUT, Reason.TOTAL_TIMEOUT})
 
 
-def lacking(calls: Iterable[Call]) -> list[str]:
+def lacking(calls: Iterable[Entry]) -> list[str]:
     """What of COMMANDS and RACES a tape does not show."""
     shown = shows(calls)
     return [name for name in COMMANDS + RACES if not shown[name]]
 
 
-def shows(calls: Iterable[Call]) -> Counter[str]:
+def shows(calls: Iterable[Entry]) -> Counter[str]:
     """How often a tape shows each of COMMANDS and RACES."""
     shown: Counter[str] = Counter()
     last: dict[int, object] = {}  # what came of each request last: an event, or Dispatch

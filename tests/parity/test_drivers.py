@@ -29,6 +29,7 @@ from tidegate.core.messages import (
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request
 from tidegate.gateway import driver as gateway
+from tidegate.policy.contract import Policy
 from tidegate.policy.settings import (
     BreakerSettings,
     ClampStep,
@@ -45,7 +46,7 @@ from tidegate.policy.settings import (
     RoutingSettings,
     TenantSettings,
 )
-from tidegate.policy.tape import Policy, Recorder, Tape, replay
+from tidegate.policy.tape import Recorder, Tape, replay
 from tidegate.sim import driver as simulator
 from tidegate.sim import run as sim_run
 from tidegate.sim.clients import ClientSettings

@@ -28,7 +28,7 @@ from tidegate.core.reasons import Reason
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.replica_server import Options
 from tidegate.emulator.server import Emulator
-from tidegate.policy.tape import Call, Tape, replay
+from tidegate.policy.tape import Entry, Tape, replay
 
 TRIES = 40
 """Of a scene. One is nearly always enough."""
@@ -58,7 +58,7 @@ class Stage:
     emulator: Emulator
     lines: list[bytes] = field(default_factory=list)
 
-    def calls(self) -> list[Call]:
+    def calls(self) -> list[Entry]:
         """What the tape holds."""
         return list(Tape.read(self.lines).calls)
 

@@ -29,7 +29,7 @@ from tidegate.core.messages import (
     ShutdownAsked,
 )
 from tidegate.core.request import Request, Usage
-from tidegate.policy.tape import Call, Recorder, Tape, replay
+from tidegate.policy.tape import Entry, Recorder, Tape, replay
 
 
 def recorded(fleet: Fleet) -> list[bytes]:
@@ -45,7 +45,7 @@ def recorded(fleet: Fleet) -> list[bytes]:
     return lines
 
 
-def calls_of(lines: list[bytes]) -> list[Call]:
+def calls_of(lines: list[bytes]) -> list[Entry]:
     """The calls of a tape."""
     return list(Tape.read(lines).calls)
 
@@ -59,7 +59,7 @@ def test_a_run_is_on_its_tape_and_replays(weather: Weather) -> None:
 
     lines = recorded(fleet)
 
-    calls = [Call(now=now, event=told, commands=commands) for now, told, commands in fleet.tape]
+    calls = [Entry(now=now, event=told, commands=commands) for now, told, commands in fleet.tape]
     assert calls_of(lines) == calls
     tape = Tape.read(lines)
     assert (tape.header.settings, tape.header.seed) == (fleet.settings, weather.seed)
@@ -75,7 +75,7 @@ def test_the_runs_show_every_kind_of_command_and_every_race() -> None:
     for weather in FIXED:
         fleet = Fleet.of(weather)
         fleet.run()
-        shown += shows(Call(now=now, event=told, commands=out) for now, told, out in fleet.tape)
+        shown += shows(Entry(now=now, event=told, commands=out) for now, told, out in fleet.tape)
 
     assert [name for name in COMMANDS + RACES if not shown[name]] == []
 

@@ -24,7 +24,7 @@ from tidegate.core.messages import (
     Truncate,
 )
 from tidegate.core.records import RequestRecord
-from tidegate.policy.tape import Policy
+from tidegate.policy.contract import Policy
 
 if TYPE_CHECKING:
     from tidegate.gateway.flight import Flight

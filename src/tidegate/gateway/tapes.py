@@ -19,7 +19,7 @@ from typing import Annotated
 import typer
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.policy.tape import Call, Tape, replay
+from tidegate.policy.tape import Entry, Tape, replay
 
 log = logging.getLogger("tidegate")
 
@@ -134,7 +134,7 @@ class _Seen:
     last_at: float = -inf
     commands: Counter[str] = field(default_factory=Counter)
 
-    def passing(self, calls: Iterator[Call]) -> Iterator[Call]:
+    def passing(self, calls: Iterator[Entry]) -> Iterator[Entry]:
         """The calls as they are."""
         for call in calls:
             self.calls += 1

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Api, Form
-from tidegate.gateway.forms import ANSWER, COUNTED
+from tidegate.gateway.decoders import ANSWER, COUNTED
 
 
 def usage_of(api: Api, body: bytes) -> Usage | None:

@@ -8,13 +8,13 @@ one replica. Ties are broken by the dice, never by registration order.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from math import ceil
 from random import Random
 from typing import Protocol, TypeVar
 
+from tidegate.core.hashing import hash64
 from tidegate.policy.settings import RoutingPolicy, RoutingSettings
 
 
@@ -50,25 +50,26 @@ class Router:
                 return None
 
     def pick(self, candidates: Sequence[R], everyone: Sequence[R], affinity: int | None, rng: Random) -> R:
-        """One of `candidates` (non-empty, a part of `everyone`) for a request with that affinity hash."""
+        """One of `candidates` (non-empty, a part of `everyone`) for a request with that affinity hash.
+
+        Not where `by_tokens` says that load decides: the pool keeps its replicas in that order.
+        """
         if len(candidates) == 1 and self.settings.policy is not RoutingPolicy.ROUND_ROBIN:
             return candidates[0]
         match self.settings.policy:
-            case RoutingPolicy.LEAST_TOKENS | RoutingPolicy.PREFIX_AFFINITY:
-                return _least(candidates, tokens_load, rng)
-            case RoutingPolicy.LEAST_REQUESTS:
-                return _least(candidates, requests_load, rng)
             case RoutingPolicy.POWER_OF_TWO:
                 pair = rng.sample(range(len(candidates)), 2)
-                return _least([candidates[i] for i in pair], requests_load, rng)
+                return _least([candidates[i] for i in pair], rng)
             case RoutingPolicy.RANDOM:
                 return rng.choices(candidates, [each.weight for each in candidates])[0]
             case RoutingPolicy.ROUND_ROBIN:
                 return self._next_in_turn(candidates)
             case RoutingPolicy.CONSISTENT_HASH:
                 if affinity is None:
-                    return _least(candidates, requests_load, rng)
+                    return _least(candidates, rng)
                 return self._nearest(candidates, everyone, affinity)
+            case _:
+                raise AssertionError(f"{self.settings.policy} is decided by load: see `by_tokens`")
 
     def _next_in_turn(self, candidates: Sequence[R]) -> R:
         """Weighted round robin: whoever has had least service per weight.
@@ -113,8 +114,8 @@ def tokens_load(replica: Loaded) -> float:
     return replica.kv_held / replica.weight
 
 
-def _least(candidates: Sequence[R], load: Callable[[Loaded], float], rng: Random) -> R:
-    loads = [load(replica) for replica in candidates]
+def _least(candidates: Sequence[R], rng: Random) -> R:
+    loads = [requests_load(replica) for replica in candidates]
     lowest = min(loads)
     first = loads.index(lowest)
     ties = loads.count(lowest)
@@ -134,7 +135,9 @@ class Ring:
     @classmethod
     def of(cls, names: tuple[str, ...], virtual_nodes: int) -> Ring:
         """A ring with `virtual_nodes` points for each name."""
-        points = [(_hash64(f"{name}#{i}"), name) for name in names for i in range(virtual_nodes)]
+        points = [
+            (hash64(b"%s#%d" % (name.encode(), i)), name) for name in names for i in range(virtual_nodes)
+        ]
         return cls(names, tuple(sorted(points)))
 
     def walk(self, key: int) -> Iterator[str]:
@@ -148,7 +151,3 @@ class Ring:
                 yield name
                 if len(met) == len(self.names):
                     return
-
-
-def _hash64(text: str) -> int:
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")

@@ -1,8 +1,8 @@
 """What was a governor told, what did it say, and would it say the same again?
 
 A tape is JSON in lines: a `Header` (configuration and seed; a governor starts empty, and its replicas come as
-events), then each `Call` in order with the commands that answered it, `on_wakeup` too. `Recorder` writes one,
-`replay` gives it to a fresh governor. Nothing here does I/O, and nothing is kept: each line goes to a sink.
+events), then an `Entry` for each call, `on_wakeup` too, with the commands that answered it. `Recorder` writes
+one, `replay` gives it to a fresh governor. Nothing here does I/O or keeps anything: each line goes to a sink.
 
 A tape holds no prompt and no credential: events carry none, but for the words of an engine that failed,
 which may repeat what it was asked. Those are left out.
@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 import msgspec
 
@@ -43,7 +42,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     settings: GovernorSettings
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Every other line: one call of the governor, and its answer."""
 
     now: float
@@ -52,33 +51,6 @@ class Call(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     commands: list[Command] = []
     raised: str = ""
     """The exception that came instead of commands: a fault of ours, to be found by replaying."""
-
-
-class Policy(Protocol):
-    """What a driver needs of a governor; a `Recorder` has it too."""
-
-    @property
-    def pools(self) -> dict[str, Pool]:
-        """By name."""
-
-    @property
-    def ended(self) -> list[RequestRecord]:
-        """Records not taken yet."""
-
-    def handle(self, event: Event, now: float) -> list[Command]:
-        """Tell it what happened; it says what to do."""
-
-    def next_wakeup(self) -> float:
-        """The instant at which `on_wakeup` must be called; inf for never."""
-
-    def on_wakeup(self, now: float) -> list[Command]:
-        """Let the deadlines pass that are due."""
-
-    def take_ended(self) -> list[RequestRecord]:
-        """Records of what ended since the last time, oldest first."""
-
-    def check(self) -> None:
-        """Assert the invariants."""
 
 
 # -- recording ------------------------------------------------------------------------------------
@@ -102,13 +74,11 @@ class Recorder:
         try:
             commands = self.governor.handle(event, now)
         except Exception as error:
-            self._write(Call(now=now, event=_unsaid(event), raised=repr(error)))
+            self._write(Entry(now=now, event=_unsaid(event), raised=repr(error)))
             raise
         said = event.detail if isinstance(event, Failed) else ""
-        if said:
-            self._write(Call(now=now, event=_unsaid(event), commands=[_without(said, c) for c in commands]))
-        else:
-            self._write(Call(now=now, event=event, commands=commands))
+        told = [_without(said, each) for each in commands] if said else commands
+        self._write(Entry(now=now, event=_unsaid(event), commands=told))
         return commands
 
     def on_wakeup(self, now: float) -> list[Command]:
@@ -116,9 +86,9 @@ class Recorder:
         try:
             commands = self.governor.on_wakeup(now)
         except Exception as error:
-            self._write(Call(now=now, raised=repr(error)))
+            self._write(Entry(now=now, raised=repr(error)))
             raise
-        self._write(Call(now=now, commands=commands))
+        self._write(Entry(now=now, commands=commands))
         return commands
 
     def next_wakeup(self) -> float:
@@ -143,7 +113,7 @@ class Recorder:
         """The governor's."""
         return self.governor.ended
 
-    def _write(self, line: Header | Call) -> None:
+    def _write(self, line: Header | Entry) -> None:
         self._sink(_ENCODER.encode(line) + b"\n")
 
 
@@ -171,7 +141,7 @@ class Tape:
     """A tape that is being read. `calls` is read as it is used, and only once."""
 
     header: Header
-    calls: Iterator[Call]
+    calls: Iterator[Entry]
     cut_off: bool = False
     """The last line was not whole, as when the process that wrote it was killed; it is left out."""
 
@@ -183,7 +153,7 @@ class Tape:
         tape.calls = tape._read(whole)
         return tape
 
-    def _read(self, lines: Iterator[bytes]) -> Iterator[Call]:
+    def _read(self, lines: Iterator[bytes]) -> Iterator[Entry]:
         for number, line in enumerate(lines, start=2):
             if not line.endswith(b"\n"):
                 self.cut_off = True
@@ -197,7 +167,7 @@ class Tape:
             yield call
 
 
-_CALLS = msgspec.json.Decoder(Call)
+_CALLS = msgspec.json.Decoder(Entry)
 
 
 class _Form(msgspec.Struct):
@@ -227,8 +197,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     line: int
     """Of the tape, from 1."""
-    expected: Call
-    got: Call
+    expected: Entry
+    got: Entry
 
     def __str__(self) -> str:
         told = "on_wakeup" if self.expected.event is None else repr(self.expected.event)
@@ -238,7 +208,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(rows)
 
 
-def _answers(call: Call) -> list[str]:
+def _answers(call: Entry) -> list[str]:
     return [repr(each) for each in call.commands] or [call.raised or "no command"]
 
 
@@ -253,7 +223,7 @@ def replay(tape: Tape) -> Difference | None:
     return None
 
 
-def _again(governor: Governor, call: Call) -> Call:
+def _again(governor: Governor, call: Entry) -> Entry:
     try:
         if call.event is None:
             commands = governor.on_wakeup(call.now)

@@ -32,7 +32,7 @@ from tidegate.core.messages import (
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
-from tidegate.policy.tape import Policy
+from tidegate.policy.contract import Policy
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.clients import Refusal
 from tidegate.sim.counts import Counts

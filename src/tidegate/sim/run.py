@@ -19,9 +19,9 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import RequestRecord
+from tidegate.policy.contract import Policy
 from tidegate.policy.governor import Governor
 from tidegate.policy.settings import GovernorSettings
-from tidegate.policy.tape import Policy
 from tidegate.sim.agenda import Agenda, dice
 from tidegate.sim.counts import Counts
 from tidegate.sim.disaggregated import Engine, engine_of

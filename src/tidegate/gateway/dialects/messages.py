@@ -11,9 +11,9 @@ import msgspec
 
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
+from tidegate.gateway.decoders import MESSAGES_EVENT
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
 from tidegate.gateway.dialects.template import Template
-from tidegate.gateway.forms import MESSAGES_EVENT
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
 

@@ -11,8 +11,8 @@ import msgspec
 
 from tidegate.core.request import Usage
 from tidegate.gateway.apis import Form
+from tidegate.gateway.decoders import RESPONSES_EVENT, ResponsesEvent
 from tidegate.gateway.dialects import NOTHING, Look, message_of, text_bytes, write_event
-from tidegate.gateway.forms import RESPONSES_EVENT, ResponsesEvent
 from tidegate.gateway.usage import read_usage
 from tidegate.net.sse import data_of
 
