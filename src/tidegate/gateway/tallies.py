@@ -104,7 +104,7 @@ class RequestTally:
             self._time(latencies, record)
         budgets = self._budgets.get(priority)
         if budgets is not None and reason is not CLIENT_GONE:
-            held = reason is None and 200 <= status < 300
+            held = reason is None and 200 <= status < 300  # `record.ok`, without the call of a property
             if held and priority not in self._unbounded:
                 held = budgets.held_by(record)
             if held:
