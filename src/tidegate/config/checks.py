@@ -13,7 +13,7 @@ from itertools import chain
 from tidegate.config.addresses import Origin
 from tidegate.config.credentials import credential_problem
 from tidegate.config.model import Config
-from tidegate.config.problems import Problem, Where, did_you_mean, dotted, quoted, unknown
+from tidegate.config.problems import Problem, Where, did_you_mean, dotted, pool_of_tenant, quoted, unknown
 from tidegate.config.schema import (
     AdminConfig,
     PoolConfig,
@@ -303,7 +303,7 @@ def _tenant(name: str, tenant: TenantConfig, pools: list[str], classes: list[str
     yield from _pools((*where, "pools"), tenant.pools, pools)
     own = pools if tenant.pools is None else [each for each in tenant.pools if each in pools]
     for pool in tenant.pool_limits:
-        yield from _pool_of_tenant((*where, "pool_limits", pool), pool, own, pools)
+        yield from pool_of_tenant((*where, "pool_limits", pool), pool, own, pools)
     for key_name, key in tenant.keys.items():
         here = (*where, "keys", key_name)
         yield from _name(here, key_name)
@@ -313,7 +313,7 @@ def _tenant(name: str, tenant: TenantConfig, pools: list[str], classes: list[str
                 (*here, "pools"), "is empty, so the key opens nothing; name a pool, or remove the key"
             )
         for index, pool in enumerate(key.pools or ()):
-            yield from _pool_of_tenant((*here, "pools", index), pool, own, pools)
+            yield from pool_of_tenant((*here, "pools", index), pool, own, pools)
 
 
 def _pools(where: Where, given: tuple[str, ...] | None, pools: list[str]) -> Iterator[Problem]:
@@ -321,13 +321,6 @@ def _pools(where: Where, given: tuple[str, ...] | None, pools: list[str]) -> Ite
         yield Problem(where, "is empty, so nothing may be used; name a pool, or write null for all")
     for index, pool in enumerate(given or ()):
         yield from unknown((*where, index), pool, pools, "pool")
-
-
-def _pool_of_tenant(where: Where, pool: str, own: list[str], pools: list[str]) -> Iterator[Problem]:
-    if pool in pools and pool not in own:
-        yield Problem(where, f"is {quoted(pool)}, which is not among the tenant's pools; add it there")
-    else:
-        yield from unknown(where, pool, pools, "pool")
 
 
 def _digests(config: Config) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ are walked along the types of the settings, so that a value is read as what is e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -207,20 +207,19 @@ class Decoder:
             case inspect.StrType():
                 return self._string(node, where)
             case inspect.EnumType(cls=cls):
-                names = [str(each.value) for each in cls]
-                if node.value in names:
-                    return cls(node.value)
-                return self._wrong(where, node, f"is not known; {did_you_mean(node.value, names)}")
+                return self._word(node, {str(each.value): each for each in cls}, where)
             case inspect.LiteralType(values=words):
-                known = [str(each) for each in words]
-                if node.value in known:
-                    return node.value
-                return self._wrong(where, node, f"is not known; {did_you_mean(node.value, known)}")
+                return self._word(node, {str(each): str(each) for each in words}, where)
             case inspect.DateType():
                 return self._leaf(node, _date, where)
             case inspect.StructType(cls=cls) | inspect.CustomType(cls=cls):
                 return self._leaf(node, self._path if cls is Path else _LEAVES[cls], where)
         raise AssertionError(f"no setting may be a {kind}")
+
+    def _word(self, node: yaml.ScalarNode, known: Mapping[str, Any], where: Where) -> Any:
+        if node.value in known:
+            return known[node.value]
+        return self._wrong(where, node, f"is not known; {did_you_mean(node.value, known)}")
 
     def _integer(self, node: yaml.ScalarNode, where: Where) -> Any:
         if not _is_plain(node) or not _INTEGER.fullmatch(node.value):

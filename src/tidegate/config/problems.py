@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from difflib import get_close_matches
 
 import msgspec
@@ -79,6 +79,16 @@ def unknown(where: Where, name: str, known: Iterable[str], kind: str) -> Iterato
         yield Problem(
             where, f"names the {kind} {quoted(name)}, which does not exist; {did_you_mean(name, names)}"
         )
+
+
+def pool_of_tenant(
+    where: Where, pool: str, own: Collection[str], pools: Collection[str]
+) -> Iterator[Problem]:
+    """A problem if a pool is not among the tenant's `own`, or not among all `pools`."""
+    if pool in pools and pool not in own:
+        yield Problem(where, f"is {quoted(pool)}, which is not among the tenant's pools; add it there")
+    else:
+        yield from unknown(where, pool, pools, "pool")
 
 
 def quoted(text: str) -> str:

@@ -117,11 +117,6 @@ class SimulationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What goes wrong, and when."""
 
 
-def called(name: str) -> Profile:
-    """A profile by its name, or by the path of a file that ends in .json."""
-    return read_profile(Path(name)) if name.endswith(".json") else named(name)
-
-
 @lru_cache
 def read_profile(path: Path) -> Profile:
     """A profile of a JSON file: `curve` (its `type` is linear or table) and `replica`."""
@@ -143,10 +138,12 @@ def _own(engine: SimulatedEngine) -> Profile | None:
 def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Profile:
     """The profile of a replica. What a later one of `engines` says stands instead of an earlier one's.
 
-    Raises ConfigurationError for settings that do not go together.
+    `default` names one, or a file that ends in .json. Raises ConfigurationError for settings
+    that do not go together.
     """
-    said = next((found for each in reversed(engines) if (found := _own(each)) is not None), None)
-    profile = called(default) if said is None else said
+    profile = next((found for each in reversed(engines) if (found := _own(each)) is not None), None)
+    if profile is None:
+        profile = read_profile(Path(default)) if default.endswith(".json") else named(default)
     curve: Curve = profile.curve
     replica = profile.replica
     disaggregation = profile.disaggregation

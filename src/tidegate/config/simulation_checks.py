@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.config.model import Config
-from tidegate.config.problems import Problem, Where, quoted, unknown
+from tidegate.config.problems import Problem, Where, pool_of_tenant, quoted, unknown
 from tidegate.config.simulation import SimulatedEngine, profile_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.sim.faults import Errors
@@ -65,10 +65,7 @@ def _tenants(config: Config, pools: list[str], classes: list[str]) -> Iterator[P
             yield from unknown(where, name, config.tenants, "tenant")
         if tenant.pool is not None:
             own = config.tenants[name].pools if name in config.tenants else None
-            if own is not None and tenant.pool in pools and tenant.pool not in own:
-                text = f"is {quoted(tenant.pool)}, which is not among the tenant's pools; add it there"
-                yield Problem((*where, "pool"), text)
-            yield from unknown((*where, "pool"), tenant.pool, pools, "pool")
+            yield from pool_of_tenant((*where, "pool"), tenant.pool, pools if own is None else own, pools)
         if tenant.class_ is not None:
             yield from unknown((*where, "class"), tenant.class_, classes, "class")
             if tenant.class_ in config.classes:
