@@ -43,3 +43,17 @@ def test_what_a_tenant_may_not_have(asks: str, said: list[str]) -> None:
 
     assert [problem.split(": ", 1)[1] for problem in found] == said
     assert all(problem.startswith("t.yaml:2:") for problem in found)
+
+
+def test_a_trace_at_a_rate_that_no_memory_holds() -> None:
+    """A factor that makes more rows than can be held is refused before any is made, with what to do."""
+    text = "sources: {a: {kind: trace, trace: azure-code, rate_factor: 2000}}"
+
+    with pytest.raises(ConfigurationError) as caught:
+        parse_traffic(text, "t.yaml")
+
+    (problem,) = caught.value.problems
+    assert problem == (
+        "t.yaml: sources.a: 2000 times the trace's rate makes 17,638,000 requests, "
+        "and 10,000,000 are the most; take a shorter part of the trace, or a lower rate"
+    )

@@ -125,8 +125,8 @@ def test_a_sweep_goes_on_without_what_cannot_be(file: Path) -> None:
         ),
         (
             ["--trace", "azure-conv", "--rate", "1e9"],
-            "--rate 1e+09: makes 10,381,104,500 requests of trace azure-conv, and 10,000,000 are the most; "
-            "take a part of it with --for",
+            "--rate 1e+09 of trace azure-conv: 7.98546e+08 times the trace's rate makes "
+            "10,381,104,500 requests, and 10,000,000 are the most; take a shorter part of the trace",
         ),
         (["--html", "no/r.html"], "--html no/r.html: No such file or directory"),
         (["--perfetto", "no/t.json", "--repeat", "2"], "--perfetto no/t.json: No such file or directory"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from importlib.resources import as_file, files
 from pathlib import Path
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.lengths import Lengths, trace_lengths
+from tidegate.workload.lengths import Lengths, Pairs, trace_lengths
 from tidegate.workload.traces.formats import Format, detect, read_rows
 from tidegate.workload.traces.rows import TraceRow
 
@@ -57,6 +58,21 @@ def load_trace(name: str, form: Format | None = None) -> list[TraceRow]:
 def load_lengths(name: str, form: Format | None = None) -> list[Lengths]:
     """The pairs of a trace, or of a list of lengths. Raises ConfigurationError as `load_trace` does."""
     return list(trace_lengths(read_rows(open_lines(name), name, form)))
+
+
+# A sweep makes many workloads of the same files.
+
+
+@lru_cache(maxsize=8)
+def known_trace(name: str) -> Sequence[TraceRow]:
+    """What `load_trace` makes of it, read once for all that replay it."""
+    return load_trace(name)
+
+
+@lru_cache(maxsize=8)
+def known_pairs(name: str) -> Pairs:
+    """What `load_lengths` makes of it, read once for all that draw from it."""
+    return Pairs(load_lengths(name))
 
 
 def _lines(name: str, path: Path) -> Iterator[bytes]:

@@ -10,14 +10,12 @@ from functools import lru_cache
 from math import inf
 from pathlib import Path
 
-import msgspec
-
 from tidegate.config.decoding import INVALID, Decoder, of_type
 from tidegate.config.loading import compose, read
 from tidegate.config.model import Config
 from tidegate.config.problems import Mark, Problem, Where, dotted, quoted, report, unknown
 from tidegate.config.simulation_checks import class_problems
-from tidegate.config.traces import SHIPPED, load_lengths, load_trace, open_lines
+from tidegate.config.traces import SHIPPED, known_pairs, known_trace, open_lines
 from tidegate.config.traffic import (
     ClientSource,
     LengthConfig,
@@ -34,14 +32,13 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.workload.client_pools import ClientPool
 from tidegate.workload.clients import ClosedLoop
 from tidegate.workload.dice import dice
-from tidegate.workload.lengths import Independent, LengthLaw, Pairs
+from tidegate.workload.lengths import Independent, LengthLaw
 from tidegate.workload.mixes import Mix
 from tidegate.workload.recorded import SessionReplay
 from tidegate.workload.requests import OpenLoop, PlannedRequest, Workload, replayed, sent
-from tidegate.workload.scaling import at_rate, sped_up, spread, windowed
+from tidegate.workload.scaling import at_rate, part_of
 from tidegate.workload.sessions import Sessions
 from tidegate.workload.traces.agentic import RecordedSession, read_sessions
-from tidegate.workload.traces.rows import TraceRow
 from tidegate.workload.traces.servegen import ClientLengths, ClientWindow, read_lengths, read_rates
 
 
@@ -111,32 +108,20 @@ class Traffic:
 
     def _lengths(self, config: LengthConfig) -> LengthLaw:
         if config.trace is not None:
-            return _pairs(self._located(config.trace))
+            return known_pairs(self._located(config.trace))
         assert config.prompt_tokens is not None
         assert config.output_tokens is not None
         return Independent(law_of(config.prompt_tokens), law_of(config.output_tokens))
 
     def _replayed(self, name: str, source: TraceSource, seed: int) -> Iterator[PlannedRequest]:
-        trace, sender = self._located(source.trace), source.sender()
-        for_s = inf if source.for_s is None else source.for_s * source.time_scale
-        rows = windowed(_rows(trace), source.from_s, for_s)
-        if source.spread:
-            rows = spread(rows, dice(seed, name, "spread"))
-        own_seed = dice(seed, name, "rate").getrandbits(63)
-        found = at_rate(list(sped_up(rows, source.time_scale)), source.rate_factor, own_seed)
+        trace = self._located(source.trace)
+        for_s = inf if source.for_s is None else source.for_s
+        step_rng = dice(seed, name, "spread") if source.spread else None
+        part = part_of(known_trace(trace), source.from_s, for_s, source.time_scale, step_rng)
+        found = at_rate(part, source.rate_factor, dice(seed, name, "rate").getrandbits(63))
         if not found:
             raise ConfigurationError([f"{trace}: nothing arrives where from_s and for_s point"])
-        return (
-            msgspec.structs.replace(
-                planned,
-                tenant=sender.tenant,
-                priority=sender.priority,
-                model=sender.model,
-                max_tokens=sender.max_tokens,
-                streams=sender.streams,
-            )
-            for planned in replayed(found, dice(seed, name), name=name)
-        )
+        return replayed(found, dice(seed, name), sender=source.sender(), name=name)
 
     def _located(self, name: str) -> str:
         return name if name in SHIPPED else str(self._base / name)
@@ -175,17 +160,7 @@ def parse_traffic(text: str, source: str, *, base: Path = Path()) -> Traffic:
     return traffic
 
 
-# A sweep makes many workloads of the same files.
-
-
-@lru_cache(maxsize=8)
-def _rows(trace: str) -> list[TraceRow]:
-    return load_trace(trace)
-
-
-@lru_cache(maxsize=8)
-def _pairs(trace: str) -> Pairs:
-    return Pairs(load_lengths(trace))
+# A sweep makes many workloads of the same files: see `traces.known_trace`.
 
 
 @lru_cache(maxsize=2)

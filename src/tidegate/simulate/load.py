@@ -15,14 +15,14 @@ from pathlib import Path
 import msgspec
 
 from tidegate.config import Config
-from tidegate.config.traces import load_lengths, load_trace
+from tidegate.config.traces import known_pairs, known_trace
 from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
 from tidegate.workload.arrivals import Arrivals, Poisson, Renewal
 from tidegate.workload.dice import dice
 from tidegate.workload.gaps import Gamma
-from tidegate.workload.lengths import Lengths, Pairs, same_lengths
+from tidegate.workload.lengths import Lengths, same_lengths
 from tidegate.workload.requests import (
     OpenLoop,
     PlannedRequest,
@@ -31,14 +31,12 @@ from tidegate.workload.requests import (
     plan_requests,
     replayed,
 )
-from tidegate.workload.scaling import at_rate, sped_up, spread, windowed
+from tidegate.workload.scaling import at_rate, part_of
 from tidegate.workload.traces.rows import TraceRow
 
 DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 DEFAULT_FOR_S = 600.0
 """Of arrivals that are drawn; a trace is replayed to its end."""
-MOST_ROWS = 10_000_000
-"""Of a trace at another rate: it is made as a whole, and a row takes some 200 bytes of memory."""
 
 
 class Asker(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +126,7 @@ def check(load: Load) -> None:
     if load.trace is not None:
         _rows(load, seed=0)
     if load.lengths is not None:
-        _pairs(load.lengths)
+        known_pairs(load.lengths)
 
 
 def check_names(load: Load, config: Config) -> None:
@@ -165,7 +163,7 @@ def _drawn(load: Load, shares: Sequence[TenantShare], seed: int) -> Iterator[Pla
     if load.lengths is None:
         lengths = same_lengths(prompt or DEFAULT_PROMPT_TOKENS, output or DEFAULT_OUTPUT_TOKENS)
     else:
-        drawn = _pairs(load.lengths).lengths(dice(seed, "lengths"))
+        drawn = known_pairs(load.lengths).lengths(dice(seed, "lengths"))
         lengths = (Lengths(prompt or own.prompt_tokens, output or own.output_tokens) for own in drawn)
     return plan_requests(arrivals, lengths, dice(seed, "arrivals"), tenants=shares, for_s=load.span_s)
 
@@ -177,23 +175,18 @@ def _replayed(load: Load, shares: Sequence[TenantShare], seed: int) -> Iterator[
 def _rows(load: Load, seed: int) -> list[TraceRow]:
     """The part of a trace that is replayed, at its new speed and rate."""
     trace = load.trace or ""
-    for_s = inf if load.for_s is None else load.for_s * load.time_scale
-    rows: Iterable[TraceRow] = windowed(_trace(trace), load.from_s, for_s)
-    if load.spread:
-        rows = spread(rows, dice(seed, "spread"))
-    found = list(sped_up(rows, load.time_scale))
+    for_s = inf if load.for_s is None else load.for_s
+    step_rng = dice(seed, "spread") if load.spread else None
+    found = part_of(known_trace(trace), load.from_s, for_s, load.time_scale, step_rng)
     if not found:
         raise ConfigurationError([f"trace {trace}: nothing arrives where --from and --for point"])
     if load.rate_per_s is not None:
         factor = load.rate_per_s / _rate_of(found, trace)
-        if len(found) * factor > MOST_ROWS:
-            problem = (
-                f"--rate {load.rate_per_s:g}: makes {len(found) * factor:,.0f} requests of trace {trace}"
-            )
-            raise ConfigurationError(
-                [f"{problem}, and {MOST_ROWS:,} are the most; take a part of it with --for"]
-            )
-        found = at_rate(found, factor, seed)
+        try:
+            found = at_rate(found, factor, seed)
+        except ConfigurationError as error:
+            problems = [f"--rate {load.rate_per_s:g} of trace {trace}: {text}" for text in error.problems]
+            raise ConfigurationError(problems) from None
     if load.prompt_tokens is None and load.output_tokens is None:
         return found
     return [_resized(row, load.prompt_tokens, load.output_tokens) for row in found]
@@ -238,16 +231,6 @@ def _beside_traffic(load: Load) -> Iterator[str]:
     for field in msgspec.structs.fields(Load):
         if field.name not in ("traffic", "for_s", "askers") and getattr(load, field.name) != field.default:
             yield "--" + field.name.removesuffix("_s").removesuffix("_per").replace("_", "-")
-
-
-@lru_cache(maxsize=4)
-def _trace(name: str) -> list[TraceRow]:
-    return load_trace(name)
-
-
-@lru_cache(maxsize=4)
-def _pairs(name: str) -> Pairs:
-    return Pairs(load_lengths(name))
 
 
 def _words(load: Load) -> Iterator[str]:

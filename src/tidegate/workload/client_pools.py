@@ -118,8 +118,7 @@ class ClientPool:
 
         prompts, outputs = draws(PROMPT_FIELDS), draws([OUTPUT_FIELD])
         while True:
-            prompt_tokens, output_tokens = sum(map(next, prompts)), sum(map(next, outputs))
-            yield Lengths(max(1, prompt_tokens), max(1, output_tokens))
+            yield Lengths.asked(sum(map(next, prompts)), sum(map(next, outputs)))
 
     def _stand_in(self, client: int, tables: Mapping[int, object]) -> int:
         known = sorted(set(tables) & set(self._windows)) or sorted(tables)

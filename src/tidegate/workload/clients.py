@@ -59,8 +59,12 @@ class ClosedLoop:
 
     def _request(self, index: int, ready_at_s: float, turn: int) -> PlannedRequest:
         client = self._clients[index]
-        planned = self._settings.sender.request(ready_at_s + next(client.thoughts), next(client.lengths))
-        return msgspec.structs.replace(planned, session=session_number(self._source, index), turn=turn)
+        return self._settings.sender.request(
+            ready_at_s + next(client.thoughts),
+            next(client.lengths),
+            session=session_number(self._source, index),
+            turn=turn,
+        )
 
 
 @dataclass(slots=True, eq=False)

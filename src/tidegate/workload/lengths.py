@@ -30,6 +30,11 @@ class Lengths(msgspec.Struct, frozen=True):
             if tokens < 1:
                 raise ConfigurationError([f"a request has at least 1 {name} token, not {tokens}"])
 
+    @classmethod
+    def asked(cls, prompt_tokens: int, output_tokens: int) -> Lengths:
+        """Of recorded or summed tokens: a length of 0 cannot be asked for, and becomes 1."""
+        return cls(max(1, prompt_tokens), max(1, output_tokens))
+
 
 class Independent(msgspec.Struct, frozen=True):
     """Prompt and answer by a law each; what is drawn below 1 is 1."""
@@ -71,5 +76,5 @@ def same_lengths(prompt_tokens: int, output_tokens: int) -> Iterator[Lengths]:
 
 
 def trace_lengths(rows: Iterable[TraceRow]) -> Iterator[Lengths]:
-    """The pairs of a trace, row by row. A length of 0 cannot be asked for, and becomes 1."""
-    return (Lengths(max(1, row.prompt_tokens), max(1, row.output_tokens)) for row in rows)
+    """The pairs of a trace, row by row, as they can be asked for."""
+    return (Lengths.asked(row.prompt_tokens, row.output_tokens) for row in rows)

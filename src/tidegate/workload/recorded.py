@@ -12,8 +12,6 @@ from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 
-import msgspec
-
 from tidegate.workload.arrivals import Arrivals
 from tidegate.workload.dice import block_number, dice, recorded_number, session_number, source_number
 from tidegate.workload.lengths import Lengths
@@ -101,9 +99,9 @@ class SessionReplay:
 
     def _request(self, playing: _Playing, index: int, at_s: float) -> PlannedRequest:
         turn = playing.turns[index]
-        lengths = Lengths(max(1, turn.prompt_tokens), max(1, turn.output_tokens))
-        return msgspec.structs.replace(
-            self._sender.request(at_s, lengths),
+        return self._sender.request(
+            at_s,
+            Lengths.asked(turn.prompt_tokens, turn.output_tokens),
             session=playing.number,
             turn=index,
             prefix=_prefix(playing, turn),
@@ -114,7 +112,7 @@ class SessionReplay:
 
 def _prefix(playing: _Playing, turn: RecordedTurn) -> tuple[int, ...]:
     """Blocks under their session's name, but those of a head that is shared."""
-    recorded = chain.from_iterable(range(first, last + 1) for first, last in turn.blocks)
+    recorded = chain.from_iterable(turn.blocks)
     # A session numbers its blocks from 1 in order of first use: its first prompt's head has the first ids.
     return tuple(
         recorded_number(playing.shared_name, block)

@@ -97,8 +97,18 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
                 [f"tenant {self.tenant!r}: max_tokens is at least 1, not {self.max_tokens}"]
             )
 
-    def request(self, at_s: float, lengths: Lengths) -> PlannedRequest:
-        """One request of it, without a conversation around it."""
+    def request(
+        self,
+        at_s: float,
+        lengths: Lengths,
+        *,
+        session: int | None = None,
+        turn: int = 0,
+        prefix: tuple[int, ...] = (),
+        prefix_block_tokens: int = 0,
+        streams: bool | None = None,
+    ) -> PlannedRequest:
+        """One request of it, of a conversation if `session` says so; `streams` None: as its others."""
         return PlannedRequest(
             at_s=at_s,
             tenant=self.tenant,
@@ -107,7 +117,11 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
             max_tokens=self.max_tokens,
             model=self.model,
             priority=self.priority,
-            streams=self.streams,
+            session=session,
+            turn=turn,
+            prefix=prefix,
+            prefix_block_tokens=prefix_block_tokens,
+            streams=self.streams if streams is None else streams,
         )
 
 
@@ -131,21 +145,16 @@ def plan_requests(
     lengths: Iterable[Lengths],
     rng: Random,
     *,
-    tenants: Sequence[TenantShare] = (TenantShare("default"),),
+    tenants: Sequence[TenantShare] | None = None,
     for_s: float = inf,
 ) -> Iterator[PlannedRequest]:
     """Requests in order of arrival, as far as arrivals and lengths reach, before `for_s`."""
     arrival_rng, tenant_rng = Random(rng.getrandbits(64)), Random(rng.getrandbits(64))
-    draw = _tenant_of(tenants, tenant_rng)
+    draw = _sender_of(SENDER, tenants, tenant_rng)
     for at_s, length in zip(arrivals.instants(arrival_rng), lengths, strict=False):
         if at_s >= for_s:
             return
-        yield PlannedRequest(
-            at_s=at_s,
-            tenant=draw(),
-            prompt_tokens=length.prompt_tokens,
-            output_tokens=length.output_tokens,
-        )
+        yield draw().request(at_s, length)
 
 
 def sent(
@@ -161,27 +170,28 @@ def replayed(
     rows: Iterable[TraceRow],
     rng: Random,
     *,
-    tenants: Sequence[TenantShare] = (TenantShare("default"),),
+    sender: Sender = SENDER,
+    tenants: Sequence[TenantShare] | None = None,
     name: str = "trace",
 ) -> Iterator[PlannedRequest]:
-    """Requests as a trace has them, prefixes included, each conversation from a tenant that is drawn.
+    """Requests of `sender` as a trace has them, prefixes included; of `tenants` one is drawn a conversation.
 
     A conversation is replayed at its recorded instants, however long its answers take now. `name` tells its
     sessions and blocks from another trace's. The trace's model names are left out: they are those of
-    another fleet. A length of 0 cannot be asked for, and becomes 1.
+    another fleet.
     """
-    draw, source = _tenant_of(tenants, rng), source_number(name)
-    speakers: dict[int, str] = {}
+    draw, source = _sender_of(sender, tenants, rng), source_number(name)
+    speakers: dict[int, Sender] = {}
     for row in rows:
         if row.session is None:
-            tenant = draw()
-        elif (tenant := speakers.get(row.session, "")) == "":
-            tenant = speakers[row.session] = draw()
-        yield PlannedRequest(
-            at_s=row.arrived_s,
-            tenant=tenant,
-            prompt_tokens=max(1, row.prompt_tokens),
-            output_tokens=max(1, row.output_tokens),
+            speaker = draw()
+        elif (known := speakers.get(row.session)) is None:
+            speaker = speakers[row.session] = draw()
+        else:
+            speaker = known
+        yield speaker.request(
+            row.arrived_s,
+            Lengths.asked(row.prompt_tokens, row.output_tokens),
             session=None if row.session is None else recorded_number(source, row.session),
             turn=row.turn,
             prefix=tuple(recorded_number(source, block) for block in row.full_prefix),
@@ -189,9 +199,12 @@ def replayed(
         )
 
 
-def _tenant_of(tenants: Sequence[TenantShare], rng: Random) -> Callable[[], str]:
+def _sender_of(sender: Sender, tenants: Sequence[TenantShare] | None, rng: Random) -> Callable[[], Sender]:
+    """Who asks next: `sender` in the name of a tenant that is drawn; in its own where there are none."""
+    if tenants is None:
+        return lambda: sender
     if not tenants:
         raise ConfigurationError(["a plan needs at least one tenant"])
-    names = [tenant.name for tenant in tenants]
+    senders = [msgspec.structs.replace(sender, tenant=tenant.name) for tenant in tenants]
     bounds = list(accumulate(tenant.weight for tenant in tenants))
-    return lambda: rng.choices(names, cum_weights=bounds)[0]
+    return lambda: rng.choices(senders, cum_weights=bounds)[0]

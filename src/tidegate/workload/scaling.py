@@ -28,6 +28,20 @@ SHIFT_S = 600.0
 """How far copies are moved against each other: further than bursts reach, less than the hours of a day."""
 SESSION_BITS, BLOCK_BITS = 40, 62
 """Copies number theirs as the trace does, under a random mask: two of them meet by rare accident only."""
+MOST_ROWS = 10_000_000
+"""Of a trace at another rate: it is made as a whole, and a row takes some 200 bytes of memory."""
+
+
+def part_of(
+    rows: Iterable[TraceRow], from_s: float, for_s: float, time_scale: float, step_rng: Random | None = None
+) -> list[TraceRow]:
+    """The rows from `from_s` on that fill `for_s` seconds when they pass `time_scale` times as fast.
+
+    `from_s` is by the trace's clock, `for_s` by the replay's; `inf` is to the end. With `step_rng`, what
+    shares an instant is spread. Raises ConfigurationError for a time scale that is not above 0.
+    """
+    part = windowed(rows, from_s, for_s * time_scale)
+    return list(sped_up(part if step_rng is None else spread(part, step_rng), time_scale))
 
 
 def windowed(rows: Iterable[TraceRow], from_s: float = 0.0, for_s: float = inf) -> Iterator[TraceRow]:
@@ -48,17 +62,7 @@ def sped_up(rows: Iterable[TraceRow], time_scale: float) -> Iterator[TraceRow]:
 
 
 def _moved(row: TraceRow, arrived_s: float) -> TraceRow:
-    return TraceRow(
-        arrived_s,
-        row.prompt_tokens,
-        row.output_tokens,
-        row.model,
-        row.session,
-        row.turn,
-        row.prefix,
-        row.prefix_block_tokens,
-        row.took_s,
-    )
+    return msgspec.structs.replace(row, arrived_s=arrived_s)
 
 
 def spread(rows: Iterable[TraceRow], rng: Random) -> Iterator[TraceRow]:
@@ -87,10 +91,14 @@ def at_rate(rows: Sequence[TraceRow], factor: float, seed: int) -> list[TraceRow
     Each whole copy beyond the first is moved by up to `SHIFT_S`, what is moved past the end coming in at
     the beginning, and has sessions and prefix blocks of its own: it does not find the first one's in a
     cache. Of the rest each session, or where there are none each row, is kept with the probability that is
-    left.
+    left. Raises ConfigurationError for more than `MOST_ROWS`, before it makes any.
     """
     if not 0 < factor < inf:
         raise ConfigurationError([f"a rate's factor is above 0, not {factor:g}"])
+    if len(rows) * factor > MOST_ROWS:
+        made = f"{factor:g} times the trace's rate makes {len(rows) * factor:,.0f} requests"
+        problem = f"{made}, and {MOST_ROWS:,} are the most"
+        raise ConfigurationError([f"{problem}; take a shorter part of the trace, or a lower rate"])
     found: list[TraceRow] = []
     for copy in range(ceil(factor)):
         rng = dice(seed, "copy", copy)

@@ -123,9 +123,7 @@ class _Count:
         self.cache.forget()
         blocks = found = 0
         for turn in turns:
-            there = self.cache.add(
-                turn.prompt_tokens, [range(first, last + 1) for first, last in turn.blocks]
-            )
+            there = self.cache.add(turn.prompt_tokens, turn.blocks)
             self.news.add(turn.prompt_tokens - there * session.block_tokens)
             blocks, found = blocks + turn.full_blocks, found + there
         if blocks:

@@ -115,8 +115,9 @@ class Sessions:
         shared = min(blocks, settings.system_tokens // settings.block_tokens)
         # The blocks of a session are numbered in order, so that each prompt's chain continues the one before.
         common, own = block_number(session_number(self._source, 0), 0), block_number(number, 0)
-        return msgspec.structs.replace(
-            settings.sender.request(at_s, turn.lengths),
+        return settings.sender.request(
+            at_s,
+            turn.lengths,
             session=number,
             turn=turn.index,
             prefix=(*range(common, common + shared), *range(own + shared, own + min(blocks, MOST_BLOCKS))),

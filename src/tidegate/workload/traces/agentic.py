@@ -13,12 +13,9 @@ from typing import Annotated, Literal
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces.lines import Lines, block_ranges, check_blocks, json_objects
+from tidegate.workload.traces.lines import Count, Lines, Seconds, block_ranges, check_blocks, json_objects
 
 KEYS = ("id", "block_size", "requests")
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class RecordedTurn(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +27,8 @@ class RecordedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """From the end of the answer before it; 0 for the first."""
     prompt_tokens: int
     output_tokens: int
-    blocks: tuple[tuple[int, int], ...]
-    """Chain ids of the prompt's full blocks, as ranges: first and last of each."""
+    blocks: tuple[range, ...]
+    """Chain ids of the prompt's full blocks."""
     model: str
     streams: bool
     took_s: float | None
@@ -43,7 +40,7 @@ class RecordedTurn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def full_blocks(self) -> int:
         """How many they are."""
-        return sum(last - first + 1 for first, last in self.blocks)
+        return sum(map(len, self.blocks))
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +147,7 @@ def _turn(
         raise ValueError(f"is {-gap_s:g} s before the one above it; sort them by `t`")
     took_s = 0.0 if before is None else before.took_s or 0.0
     blocks = block_ranges(request.hash_ids, ",")
-    check_blocks(sum(last - first + 1 for first, last in blocks), request.prompt, block_tokens)
+    check_blocks(sum(each.stop - each.start for each in blocks), request.prompt, block_tokens)
     return RecordedTurn(
         at_s=request.t,
         think_s=max(0.0, gap_s - took_s) if request.think_time is None else request.think_time,

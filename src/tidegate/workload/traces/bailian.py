@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
-from typing import Annotated
 
 import msgspec
 
-from tidegate.workload.traces.lines import Lines, check_blocks, in_order, json_objects
+from tidegate.workload.traces.lines import Count, Lines, Seconds, check_blocks, in_order, json_objects
 from tidegate.workload.traces.rows import TraceRow
 
 BLOCK_TOKENS = 16
 KEYS = ("chat_id", "parent_chat_id", "timestamp", "input_length", "output_length", "turn", "hash_ids")
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _MODULUS = 2**61 - 1  # a Mersenne prime
 _FACTOR = 0x1D2A_5C31_9E77_B6F3 % _MODULUS
@@ -29,7 +26,7 @@ class _Line(msgspec.Struct):
     chat_id: int
     parent_chat_id: int
     """-1 for the first turn of a conversation."""
-    timestamp: Annotated[float, msgspec.Meta(ge=0)]
+    timestamp: Seconds
     """Seconds since the start of the trace."""
     input_length: Count
     output_length: Count

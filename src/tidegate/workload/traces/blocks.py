@@ -28,8 +28,7 @@ def read_blocks(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
         at_ns = tokens(TIME, at)
         started_ns = at_ns if started_ns is None else started_ns
         prompt_tokens = tokens(PROMPT, prompt)
-        ranges = block_ranges(blocks.strip(), " ")
-        prefix = tuple(chain.from_iterable(range(first, last + 1) for first, last in ranges))
+        prefix = tuple(chain.from_iterable(block_ranges(blocks.strip(), " ")))
         check_blocks(len(prefix), prompt_tokens, BLOCK_TOKENS)
         return TraceRow(
             (at_ns - started_ns) / 1e9,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from operator import itemgetter
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -18,6 +18,9 @@ from tidegate.workload.traces.rows import TraceRow
 
 Lines = Iterable[str | bytes]
 Object = TypeVar("Object")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""Of a JSON line: tokens, an id, a turn."""
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 _SHOWN = 200
 """Characters of a header that a message repeats."""
@@ -132,15 +135,15 @@ def seconds(column: str, text: str) -> float:
     return found
 
 
-def block_ranges(text: str, separator: str) -> tuple[tuple[int, int], ...]:
-    """First and last of each range of `1-244,260`. Raises ValueError for what is none."""
-    ranges: list[tuple[int, int]] = []
+def block_ranges(text: str, separator: str) -> tuple[range, ...]:
+    """The ids that `1-244,260` names, range by range. Raises ValueError for what is none."""
+    ranges: list[range] = []
     for part in text.split(separator) if text else ():
         first, dash, last = part.partition("-")
         if not (first.isascii() and first.isdecimal() and (last if dash else first).isdecimal()):
             raise ValueError(f"{part!r} is no block id and no range of them, as in 1-244")
-        ranges.append((int(first), int(last if dash else first)))
-        if ranges[-1][1] < ranges[-1][0]:
+        ranges.append(range(int(first), int(last if dash else first) + 1))
+        if not ranges[-1]:
             raise ValueError(f"{part!r} is a range that ends before it begins")
     return tuple(ranges)
 

@@ -12,13 +12,11 @@ from typing import Annotated
 
 import msgspec
 
-from tidegate.workload.traces.lines import Lines, check_blocks, in_order, json_objects
+from tidegate.workload.traces.lines import Count, Lines, check_blocks, in_order, json_objects
 from tidegate.workload.traces.rows import TraceRow
 
 BLOCK_TOKENS = 512
 KEYS = ("timestamp", "input_length", "output_length", "hash_ids")
-
-Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Line(msgspec.Struct):

@@ -2,7 +2,7 @@
 minutes.
 
 Source: ServeGen, arXiv:2505.09999 (github.com/alibaba/ServeGen, data/), converted to two CSV files a pool.
-These are summaries of logs, not logs: `servegen_load` draws requests from them.
+These are summaries of logs, not logs: `client_pools.ClientPool` draws requests from them.
 
 `POOL.client_rates.csv`: client, t_s (window start), rate_rps, cv (of gaps), pattern (the law that fitted:
 Gamma or Weibull), param1, param2. `POOL.client_lengths.csv`: client, t_s (of 6-hour windows), field, mean,
