@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from tidegate.bench.load import LoadRecord
-from tidegate.bench.report import Report, as_json, as_table, report_of
+from tidegate.bench.report import Report, as_table, report_of
 from tidegate.core.records import Budgets
+from tidegate.core.text import as_json
 
 BUDGETS = Budgets(ttft_s=0.5, e2e_s=3.0)
 
@@ -129,7 +130,7 @@ def test_the_table_shows_the_figures() -> None:
         "P99",
         "TTFT",
         "500ms",
-        "50.0%",
+        "50%",
         "2 planned, 1 ok, 1 failed",
         "http_503_queue_full",
         "[full] try later",

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.units import format_duration, format_span, parse_duration
+from tidegate.core.units import (
+    format_duration,
+    format_latency,
+    format_number,
+    format_ratio,
+    format_span,
+    parse_duration,
+    seconds_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,6 +54,13 @@ def test_a_bare_number_is_answered_with_its_own_example() -> None:
     """Who wrote 30 is shown 30s."""
     with pytest.raises(ConfigurationError, match="as in 30s or 30ms"):
         parse_duration("30")
+
+
+def test_durations_of_options_name_them() -> None:
+    """So that the mistake is found."""
+    assert seconds_of("--for", "30s") == 30.0
+    with pytest.raises(ConfigurationError, match=r"^--for: '30' is not a duration"):
+        seconds_of("--for", "30")
 
 
 def test_no_duration_is_infinite() -> None:
@@ -88,3 +105,40 @@ def test_what_is_shown_reads_back(seconds: float) -> None:
 def test_spans(seconds: float, text: str) -> None:
     """In the unit that is read with least effort."""
     assert format_span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [(0.0213, "21.3ms"), (59.94, "59.9s"), (120.0, "120s"), (3504.0, "3,504s"), (nan, "-"), (inf, "infs")],
+)
+def test_latencies(seconds: float, text: str) -> None:
+    """In seconds at most: those of a column are compared at a glance."""
+    assert format_latency(seconds) == text
+
+
+@pytest.mark.parametrize(
+    "value, text",
+    [(1234.5, "1,234"), (12.345, "12.3"), (0.012345, "0.0123"), (-1234.5, "-1,234"), (0.0, "0"), (nan, "-")],
+)
+def test_numbers(value: float, text: str) -> None:
+    """Three digits, and a dash for what does not exist."""
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    "ratio, text",
+    [
+        (0.0, "0%"),
+        (0.5, "50%"),
+        (0.98765, "98.8%"),
+        (0.9994, "99.9%"),
+        (0.99963, "99.96%"),
+        (0.999964, "99.996%"),
+        (0.999996, "100%"),
+        (1.0, "100%"),
+        (nan, "-"),
+    ],
+)
+def test_ratios(ratio: float, text: str) -> None:
+    """What is nearly all is not shown as all, until three decimals do not tell it from all."""
+    assert format_ratio(ratio) == text

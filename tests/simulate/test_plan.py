@@ -18,7 +18,6 @@ from tidegate.simulate.plan import (
     header_of,
     points,
     runs_of,
-    seconds_of,
     values_of,
     warm_up_of,
 )
@@ -157,10 +156,3 @@ def test_settings_without_a_value(text: str) -> None:
     """They are refused with an example."""
     with pytest.raises(ConfigurationError, match=r"write KEY=VALUE, such as limits\.max_in_flight=100"):
         values_of([text])
-
-
-def test_durations_name_their_option() -> None:
-    """So that the mistake is found."""
-    assert seconds_of("--for", None) is None
-    with pytest.raises(ConfigurationError, match=r"^--for: '30' is not a duration"):
-        seconds_of("--for", "30")

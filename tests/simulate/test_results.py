@@ -15,15 +15,17 @@ from rich.console import Console
 
 from tests.simulate.settings import FILE, ran
 from tidegate.core.records import Budgets
+from tidegate.core.text import as_json
+from tidegate.core.units import format_latency, format_number
 from tidegate.sim.counts import Counts
 from tidegate.sim.statistics import Estimate, spread_within
 from tidegate.simulate.figures import Window
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.knee import curves_of, knee_place
-from tidegate.simulate.results import Conservation, PointResult, Result, as_json, point_over
+from tidegate.simulate.results import Conservation, PointResult, Result, point_over
 from tidegate.simulate.run import RunResult
-from tidegate.simulate.table import as_table, between, duration, number, percent, reason_words
+from tidegate.simulate.table import as_table, between, reason_words
 
 FULL = FILE.replace("queue:", "gate: {max_concurrency: 2}\n    queue:")
 """Two replicas that take two requests each."""
@@ -192,7 +194,7 @@ def test_wide_tables(runs: list[RunResult]) -> None:
     for text in (sweep, whole):
         assert "…" not in text
         assert max(map(len, text.splitlines())) <= 80
-    for part in ("prefix_", "affinity", "max_", "concurrency", duration(figures.total.ttft_s.max)):
+    for part in ("prefix_", "affinity", "max_", "concurrency", format_latency(figures.total.ttft_s.max)):
         assert part in sweep + whole
 
 
@@ -226,21 +228,7 @@ def test_json(runs: list[RunResult]) -> None:
 )
 def test_intervals_in_words(estimate: Estimate, text: str) -> None:
     """The unit stands once where both ends have it, and no time is below 0."""
-    assert between(estimate, duration) == text
-
-
-def test_numbers_in_words() -> None:
-    """Three digits, and a dash for what does not exist."""
-    assert [number(each) for each in (1234.5, 12.345, 0.012345, nan)] == ["1,234", "12.3", "0.0123", "-"]
-    assert [percent(each) for each in (0.98765, 1.0, nan)] == ["98.8%", "100%", "-"]
-    assert [percent(each) for each in (0.9994, 0.99963, 0.999996)] == ["99.9%", "99.96%", "100%"]
-    assert [duration(each) for each in (0.0213, 59.94, 120.0, 3504.0, nan)] == [
-        "21.3ms",
-        "59.9s",
-        "120s",
-        "3,504s",
-        "-",
-    ]
+    assert between(estimate, format_latency) == text
 
 
 # -- the knee ---------------------------------------------------------------------------------------
@@ -357,8 +345,8 @@ def plot(**changes: Any) -> Plot:
     values: dict[str, Any] = {
         "title": "Waits",
         "series": [Series(name="a", x=[1.0, 2.0, 3.0], y=[1.0, nan, 3.0])],
-        "x": Axis(label="load", shown=number),
-        "y": Axis(label="wait", shown=number),
+        "x": Axis(label="load", shown=format_number),
+        "y": Axis(label="wait", shown=format_number),
     }
     return Plot(**(values | changes))
 
@@ -366,7 +354,7 @@ def plot(**changes: Any) -> Plot:
 def test_what_cannot_be_drawn_is_left_out() -> None:
     """nan is no point, and on a logarithmic axis 0 is none; a plot of nothing says so."""
     (points,) = re.findall(r'points="([^"]*)"', as_figure(plot()))
-    logarithmic = Axis(label="wait", shown=number, logarithmic=True)
+    logarithmic = Axis(label="wait", shown=format_number, logarithmic=True)
     nothing = plot(series=[Series(name="a", x=[0.0], y=[0.0])], y=logarithmic)
 
     assert len(points.split()) == 2

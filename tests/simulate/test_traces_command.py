@@ -62,7 +62,7 @@ def test_figures_of_what_ships(name: str) -> None:
             [
                 "(mooncake)",
                 "121,877 of 512 tokens, 43,924 distinct",
-                "64.0% of blocks",
+                "64% of blocks",
                 "43.8% more than one",
             ],
         ),

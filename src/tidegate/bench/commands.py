@@ -20,12 +20,14 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from tidegate.bench.load import LoadLimits, LoadRecord, Progress, most_open, run_load
-from tidegate.bench.options import budgets_of, plan_of, seconds_of, tenants_of
+from tidegate.bench.options import budgets_of, plan_of, tenants_of
 from tidegate.bench.prompts import BYTES_PER_TOKEN
-from tidegate.bench.report import as_json, as_table, report_of
+from tidegate.bench.report import as_table, report_of
 from tidegate.bench.target import Target, first_model
 from tidegate.config.telling import check_writable, problems_told
 from tidegate.config.traces import SHIPPED
+from tidegate.core.text import as_json
+from tidegate.core.units import seconds_of
 from tidegate.net.descriptors import raise_descriptor_limit
 from tidegate.workload.requests import PlannedRequest
 

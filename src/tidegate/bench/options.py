@@ -9,22 +9,14 @@ from random import Random
 from tidegate.config.traces import load_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import parse_duration
+from tidegate.core.units import seconds_of
 from tidegate.workload.arrivals import Arrivals, Constant, Poisson, Replay
 from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
-from tidegate.workload.scaling import sped_up, windowed
+from tidegate.workload.scaling import part_of
 from tidegate.workload.traces.rows import TraceRow
 
 DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
-
-
-def seconds_of(option: str, text: str) -> float:
-    """A duration; what is wrong with it names the option."""
-    try:
-        return parse_duration(text)
-    except ConfigurationError as error:
-        raise ConfigurationError([f"{option}: {problem}" for problem in error.problems]) from None
 
 
 def budgets_of(ttft: str | None, tpot: str | None, e2e: str | None, stream: bool) -> Budgets:
@@ -92,7 +84,7 @@ def _rows(
         raise ConfigurationError(["--rate is for poisson and constant; a trace is sped up by --time-scale"])
     if not 0 < time_scale < inf:
         raise ConfigurationError([f"--time-scale is above 0, not {time_scale:g}"])
-    rows = list(sped_up(windowed(load_trace(arrivals), from_s, for_s * time_scale), time_scale))
+    rows = part_of(load_trace(arrivals), from_s, for_s, time_scale)
     if not rows:
         raise ConfigurationError([f"trace {arrivals}: nothing arrives where --from and --for point"])
     return rows

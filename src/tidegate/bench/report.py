@@ -8,7 +8,7 @@ instant to the last end, the drain included.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isnan, nan
+from math import nan
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -20,7 +20,7 @@ from rich.text import Text
 from tidegate.bench.load import LoadRecord
 from tidegate.core.records import Budgets, Distribution, Summary, summarise
 from tidegate.core.text import printable
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_duration, format_latency, format_number, format_ratio
 
 LATE_S = 0.010
 """Sends that are later than this at P99 put the generator's own slowness into the figures."""
@@ -100,11 +100,6 @@ def report_of(
     )
 
 
-def as_json(report: Report) -> str:
-    """The report, indented; keys in the order of the fields above, figures that do not exist null."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
-
-
 def as_table(report: Report) -> RenderableType:
     """The report for a terminal."""
     parts: list[RenderableType] = [_latencies(report), _counts(report)]
@@ -113,7 +108,7 @@ def as_table(report: Report) -> RenderableType:
     if report.total.errors:
         parts.append(_errors(report))
     if report.late:
-        late = format_duration(report.lag_s.p99, 3)
+        late = format_latency(report.lag_s.p99)
         warning = f"The generator sent {late} late at P99: these are not the server's figures alone."
         parts.append(Text(f"{warning} Lower the rate, or give it a core of its own.", style="bold yellow"))
     return Group(*parts)
@@ -171,10 +166,10 @@ def _latencies(report: Report) -> Table:
     for name, found, budget_s in rows:
         table.add_row(
             name,
-            *(_duration(value) for value in (found.mean, found.p50)),
+            *(format_latency(value) for value in (found.mean, found.p50)),
             *(_judged(value, budget_s) for value in (found.p95, found.p99)),
-            _duration(found.max),
-            _duration(nan if budget_s is None else budget_s),
+            format_latency(found.max),
+            format_latency(nan if budget_s is None else budget_s),
         )
     return table
 
@@ -183,16 +178,17 @@ def _counts(report: Report) -> Table:
     total = report.total
     grid = Table.grid(padding=(0, 2))
     failed = total.requests - total.ok
-    offered, answered = _number(report.offered_per_s), _number(total.requests_per_s)
-    output, prompt = _number(total.output_tokens_per_s), _number(total.prompt_tokens_per_s)
+    offered, answered = format_number(report.offered_per_s), format_number(total.requests_per_s)
+    goodput = format_number(total.goodput_per_s)
+    output, prompt = format_number(total.output_tokens_per_s), format_number(total.prompt_tokens_per_s)
     grid.add_row("requests", f"{total.requests} planned, {total.ok} ok, {failed} failed")
-    grid.add_row("goodput", f"{_percent(total.goodput_ratio)}, {_number(total.goodput_per_s)} requests/s")
+    grid.add_row("goodput", f"{format_ratio(total.goodput_ratio)}, {goodput} requests/s")
     grid.add_row("rate", f"{offered} requests/s offered, {answered} answered")
     grid.add_row("tokens", f"{output} output tokens/s, {prompt} prompt tokens/s")
     grid.add_row("span", f"{format_duration(report.span_s, 3)} with the drain")
     if total.short:
         grid.add_row("short", f"{total.short} answers had fewer tokens than were asked for")
-    grid.add_row("lag", f"{_duration(report.lag_s.p99)} at P99, the generator's own")
+    grid.add_row("lag", f"{format_latency(report.lag_s.p99)} at P99, the generator's own")
     grid.add_row("seed", f"{report.seed}")
     return grid
 
@@ -207,9 +203,9 @@ def _tenants(report: Report) -> Table:
             _shown(name),
             f"{own.requests}",
             f"{own.ok}",
-            _percent(own.goodput_ratio),
-            *(_duration(found.p95) for found in (own.ttft_s, own.tpot_s, own.e2e_s)),
-            _number(own.output_tokens_per_s),
+            format_ratio(own.goodput_ratio),
+            *(format_latency(found.p95) for found in (own.ttft_s, own.tpot_s, own.e2e_s)),
+            format_number(own.output_tokens_per_s),
         )
     return table
 
@@ -231,18 +227,4 @@ def _shown(text: str) -> str:
 
 def _judged(value_s: float, budget_s: float | None) -> Text:
     """Red above its budget."""
-    return Text(_duration(value_s), style="red" if budget_s is not None and value_s > budget_s else "")
-
-
-def _duration(seconds: float) -> str:
-    return format_duration(seconds, 3)
-
-
-def _number(value: float) -> str:
-    if isnan(value):
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _percent(ratio: float) -> str:
-    return "-" if isnan(ratio) else f"{ratio:.1%}"
+    return Text(format_latency(value_s), style="red" if budget_s is not None and value_s > budget_s else "")

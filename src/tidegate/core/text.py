@@ -1,6 +1,8 @@
-"""How is text from outside shown, so that it can do nothing but be read?"""
+"""How is something written for people: text from outside, so that it can only be read, and values as JSON?"""
 
 from __future__ import annotations
+
+import msgspec
 
 
 def printable(text: str) -> str:
@@ -8,3 +10,8 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def as_json(value: msgspec.Struct) -> str:
+    """Indented JSON: keys in the order of the fields, null for nan, which is a figure that does not exist."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,4 +1,4 @@
-"""How is a length of time read from a setting, and how is it shown?
+"""How is a length of time read from a setting, and how are times, numbers and ratios shown?
 
 Inside, durations are float seconds and names end in `_s`; people write `200ms`, `1.5m` or `8h`. A number
 without a unit is refused: it cannot be known whether 30 meant seconds or milliseconds.
@@ -27,6 +27,14 @@ def parse_duration(text: str) -> float:
     return seconds
 
 
+def seconds_of(option: str, text: str) -> float:
+    """`parse_duration` of what an option of the command line says; what is wrong with it names the option."""
+    try:
+        return parse_duration(text)
+    except ConfigurationError as error:
+        raise ConfigurationError([f"{option}: {problem}" for problem in error.problems]) from None
+
+
 def format_duration(seconds: float, digits: int = 6) -> str:
     """The shortest text that reads back as `seconds`, rounded to `digits` significant digits.
 
@@ -50,6 +58,26 @@ def format_span(seconds: float) -> str:
         if seconds >= 2 * _SECONDS_OF[unit]:
             return f"{_plain(seconds / _SECONDS_OF[unit], 3)}{unit}"
     return format_duration(seconds, 3)
+
+
+def format_latency(seconds: float) -> str:
+    """Three digits, in seconds at most: `120s` and not `2m`; `-` for nan, which is no measurement."""
+    return f"{format_number(seconds)}s" if seconds >= 60 else format_duration(seconds, 3)
+
+
+def format_number(value: float) -> str:
+    """Three digits, and more only before the point: `1,235`; `-` for nan."""
+    if isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def format_ratio(ratio: float) -> str:
+    """In percent with one decimal, unless that is 0; more where it is nearly 100 %; `-` for nan."""
+    if isnan(ratio):
+        return "-"
+    digits = next((digits for digits in (1, 2, 3) if round(ratio, 2 + digits) < 1), 1)
+    return f"{ratio:.{digits}%}".replace(".0%", "%")
 
 
 def _plain(value: float, digits: int) -> str:

@@ -12,8 +12,9 @@ import typer
 import uvloop
 from rich.console import Console, RenderableType
 
-from tidegate.bench.options import seconds_of
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import as_json
+from tidegate.core.units import seconds_of
 from tidegate.demo import outcome
 from tidegate.demo.neighbours import playing as neighbours
 from tidegate.demo.neighbours.scenario import Contest
@@ -71,7 +72,7 @@ def demo(
     show = Show(for_s=for_s, port=port, seed=seed, live=_live(live, json, console), quiet=json)
     found = _run(play(show, console))
     if json:
-        _print_json(found)
+        typer.echo(as_json(found))
     else:
         console.print(outcome.as_table(found))
         console.print(f"\n{NEXT}", highlight=False)
@@ -112,7 +113,7 @@ def noisy_neighbour(
     else:
         found, shown, good = _played(contest, console)
     if json:
-        _print_json(found)
+        typer.echo(as_json(found))
     else:
         console.print(shown)
     if not good:
@@ -177,7 +178,3 @@ def _run(show: Coroutine[Any, Any, T]) -> T:
     except OSError as error:
         typer.echo(f"the demo cannot listen: {error.strerror or error}", err=True)
         raise typer.Exit(1) from None
-
-
-def _print_json(found: msgspec.Struct) -> None:
-    typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=2))

@@ -12,6 +12,7 @@ import typer
 
 from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED
+from tidegate.core.units import seconds_of
 from tidegate.sim.profiles import TABLE
 
 LOAD, FLEET, RUNS, BUDGETS, OUTPUT = "Load", "Fleet", "Runs", "Budgets", "Output"
@@ -138,7 +139,7 @@ def simulate(
     """Would it hold? Simulate a configuration, under a load, through the gateway's own policies."""
     from tidegate.core.records import Budgets
     from tidegate.simulate.load import Load
-    from tidegate.simulate.plan import Plan, seconds_of, values_of, warm_up_of
+    from tidegate.simulate.plan import Plan, values_of, warm_up_of
     from tidegate.simulate.session import Output, run_plan
 
     with problems_told():
@@ -147,8 +148,8 @@ def simulate(
             load=Load(
                 trace=trace,
                 traffic=traffic,
-                from_s=seconds_of("--from", trace_from) or 0.0,
-                for_s=seconds_of("--for", for_),
+                from_s=seconds_of("--from", trace_from),
+                for_s=seconds_of("--for", for_) if for_ is not None else None,
                 requests=requests,
                 rate_per_s=rate,
                 cv=cv,
@@ -163,9 +164,9 @@ def simulate(
             sweeps=tuple(sweep or ()),
             profile=profile,
             budgets=Budgets(
-                ttft_s=seconds_of("--ttft", ttft),
-                tpot_s=seconds_of("--tpot", tpot),
-                e2e_s=seconds_of("--e2e", e2e),
+                ttft_s=seconds_of("--ttft", ttft) if ttft is not None else None,
+                tpot_s=seconds_of("--tpot", tpot) if tpot is not None else None,
+                e2e_s=seconds_of("--e2e", e2e) if e2e is not None else None,
             ),
             warm_up=warm_up_of(warmup),
             seed=seed,

@@ -13,7 +13,7 @@ from tidegate.config.loading import read
 from tidegate.config.problems import did_you_mean
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import format_duration, format_span, parse_duration
+from tidegate.core.units import format_duration, format_span, seconds_of
 from tidegate.sim.scenario import Scenario
 from tidegate.sim.scenario import check as check_scenario
 from tidegate.simulate.figures import Terms
@@ -120,21 +120,11 @@ def values_of(texts: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def seconds_of(option: str, text: str | None) -> float | None:
-    """A duration; what is wrong with it names the option."""
-    if text is None:
-        return None
-    try:
-        return parse_duration(text)
-    except ConfigurationError as error:
-        raise ConfigurationError([f"{option}: {problem}" for problem in error.problems]) from None
-
-
 def warm_up_of(text: str) -> str | float:
     """`auto`, `none`, or a duration."""
     if text == AUTO:
         return AUTO
-    return 0.0 if text == "none" else seconds_of("--warmup", text) or 0.0
+    return 0.0 if text == "none" else seconds_of("--warmup", text)
 
 
 def header_of(plan: Plan, planned: Sequence[Point | Impossible]) -> str:

@@ -121,11 +121,6 @@ def point_over(point: PointResult, runs: Sequence[RunResult]) -> PointResult:
     )
 
 
-def as_json(result: Result) -> str:
-    """Indented; every figure that does not exist is null."""
-    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
-
-
 def latencies(figures: Figures) -> list[tuple[str, Spread]]:
     """Heading and figures of each latency."""
     total = figures.total

@@ -18,6 +18,7 @@ from rich.console import Console
 from tidegate.config.simulation import DEFAULT_PROFILE
 from tidegate.config.telling import check_writable
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import as_json
 from tidegate.core.units import format_duration, format_span
 from tidegate.simulate.execution import Done, Failure, Task, here, in_processes, on_ray
 from tidegate.simulate.html.page import as_html
@@ -25,7 +26,7 @@ from tidegate.simulate.load import span_of
 from tidegate.simulate.parquet import ParquetFile
 from tidegate.simulate.plan import Impossible, Plan, Point, header_of, points, runs_of
 from tidegate.simulate.progress import progress
-from tidegate.simulate.results import PointResult, Result, as_json, point_over
+from tidegate.simulate.results import PointResult, Result, point_over
 from tidegate.simulate.run import Plots, RunResult
 from tidegate.simulate.sweeps import label_of
 from tidegate.simulate.table import as_table

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidegate.core.records import Budgets
 from tidegate.core.text import printable
-from tidegate.core.units import format_duration, format_span
+from tidegate.core.units import format_latency, format_number, format_ratio, format_span
 from tidegate.sim.statistics import Estimate, Method, Spread
 from tidegate.simulate.engines import PoolFigures
 from tidegate.simulate.figures import Group
@@ -37,26 +37,6 @@ def as_table(result: Result) -> RenderableType:
     if len(result.points) == 1:
         return Parts(*_one(result.points[0]))
     return Parts(*_many(result))
-
-
-def number(value: float) -> str:
-    """Three digits; `-` for what does not exist."""
-    if isnan(value):
-        return "-"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def percent(ratio: float) -> str:
-    """With one decimal, unless that is 0, and more where it is nearly 100 %; `-` for what does not exist."""
-    if isnan(ratio):
-        return "-"
-    digits = next((digits for digits in (1, 2, 3) if round(ratio, 2 + digits) < 1), 1)
-    return f"{ratio:.{digits}%}".replace(".0%", "%")
-
-
-def duration(seconds: float) -> str:
-    """Three digits, in seconds at most: `120s` and not `2m`; `-` for what does not exist."""
-    return f"{number(seconds)}s" if seconds >= 60 else format_duration(seconds, 3)
 
 
 def between(estimate: Estimate, shown: Callable[[float], str]) -> str:
@@ -108,8 +88,8 @@ def _latencies(found: list[tuple[str, Spread]]) -> Table:
     _, spread = found[2]
     table = _table("", "mean", "P50", "P95", "P99", "max", caption=interval_words(spread))
     for heading, each in found:
-        shown = [_with_interval(getattr(each, name), duration) for name in FIGURES]
-        table.add_row(heading, *shown, duration(each.max))
+        shown = [_with_interval(getattr(each, name), format_latency) for name in FIGURES]
+        table.add_row(heading, *shown, format_latency(each.max))
     return table
 
 
@@ -130,17 +110,18 @@ def _counts(point: PointResult, total: Group, fairness: Estimate) -> Table:
 def summary(point: PointResult, total: Group, fairness: Estimate) -> dict[str, str]:
     """What came, what became of it, and how long that was measured."""
     failed = total.requests - total.ok
-    ratio, rate = total.goodput_ratio, number(total.goodput_per_s.value)
-    offered, answered = (number(each.value) for each in (total.offered_per_s, total.answered_per_s))
-    output, prompt = (number(each.value) for each in (total.output_tokens_per_s, total.prompt_tokens_per_s))
-    surely = "" if isnan(ratio.low) else f" ({between(ratio, percent)})"
+    ratio, rate = total.goodput_ratio, format_number(total.goodput_per_s.value)
+    offered, answered = (format_number(each.value) for each in (total.offered_per_s, total.answered_per_s))
+    output = format_number(total.output_tokens_per_s.value)
+    prompt = format_number(total.prompt_tokens_per_s.value)
+    surely = "" if isnan(ratio.low) else f" ({between(ratio, format_ratio)})"
     words = {
         "requests": f"{total.requests:,} measured, {total.ok:,} answered, {failed:,} refused or cut",
-        "goodput": f"{percent(ratio.value)}{surely}, {rate} requests/s",
+        "goodput": f"{format_ratio(ratio.value)}{surely}, {rate} requests/s",
         "rate": f"{offered} requests/s offered, {answered} answered",
         "tokens": f"{output} output tokens/s, {prompt} prompt tokens/s",
         "refusals": ", ".join(f"{count:,} {reason_words(key)}" for key, count in total.reasons.items()),
-        "fairness": f"{number(fairness.value)} (Jain's index of tenants, 1 is fair)",
+        "fairness": f"{format_number(fairness.value)} (Jain's index of tenants, 1 is fair)",
         "measured": measured_words(point),
         "of all": conserved_words(point),
     }
@@ -181,11 +162,11 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
             _shown(name),
             f"{own.requests:,}",
             f"{own.ok:,}",
-            _with_interval(own.goodput_ratio, percent),
+            _with_interval(own.goodput_ratio, format_ratio),
             _judged(own.ttft_s.p95.value, budget.ttft_s),
             _judged(own.tpot_s.p95.value, budget.tpot_s),
             _judged(own.e2e_s.p95.value, budget.e2e_s),
-            percent(own.token_share.value),
+            format_ratio(own.token_share.value),
         )
     return table
 
@@ -196,10 +177,10 @@ def _engines(engines: Mapping[str, PoolFigures]) -> Table:
         table.add_row(
             _shown(name),
             f"{own.replicas}",
-            percent(own.utilisation_ratio.value),
-            number(own.decodes_per_step.value),
-            percent(own.prefix_hit_ratio.value),
-            number(own.preemptions.value),
+            format_ratio(own.utilisation_ratio.value),
+            format_number(own.decodes_per_step.value),
+            format_ratio(own.prefix_hit_ratio.value),
+            format_number(own.preemptions.value),
         )
     return table
 
@@ -236,14 +217,14 @@ def _row(point: PointResult, hits: bool) -> Iterator[str]:
         yield "left out" if point.problems else "not run"
         return
     total = point.figures.total
-    yield _plus_minus(total.answered_per_s, number)
-    yield f"{percent(total.goodput_ratio.value)}"
+    yield _plus_minus(total.answered_per_s, format_number)
+    yield f"{format_ratio(total.goodput_ratio.value)}"
     for estimate in (total.ttft_s.p50, total.ttft_s.p95, total.tpot_s.p95, total.e2e_s.p95):
-        yield _plus_minus(estimate, duration)
-    yield percent(total.refused_ratio)
+        yield _plus_minus(estimate, format_latency)
+    yield format_ratio(total.refused_ratio)
     if hits:
         found = [v for each in point.engines.values() if not isnan(v := each.prefix_hit_ratio.value)]
-        yield percent(sum(found) / len(found)) if found else "-"
+        yield format_ratio(sum(found) / len(found)) if found else "-"
 
 
 def _table(*headings: str, names: int = 1, caption: str = "") -> Table:
@@ -277,7 +258,7 @@ def _plus_minus(estimate: Estimate, shown: Callable[[float], str]) -> str:
 
 def _judged(value_s: float, budget_s: float | None) -> Text:
     """Red above its budget."""
-    return Text(duration(value_s), style="red" if budget_s is not None and value_s > budget_s else "")
+    return Text(format_latency(value_s), style="red" if budget_s is not None and value_s > budget_s else "")
 
 
 def _shown(text: str) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
 from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED, open_lines
+from tidegate.core.text import as_json
 from tidegate.simulate.traces_report import TraceReport, as_table
 from tidegate.workload.pool_statistics import pool_statistics
 from tidegate.workload.session_statistics import session_statistics
@@ -47,7 +47,7 @@ def stats(
     with problems_told(), _waiting(file):
         report = report_of(file, form)
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
+        typer.echo(as_json(report))
     else:
         Console().print(as_table(report))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import isnan
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -13,7 +12,7 @@ from rich.table import Table
 
 from tidegate.core.records import Distribution
 from tidegate.core.text import printable
-from tidegate.core.units import format_span
+from tidegate.core.units import format_number, format_ratio, format_span
 from tidegate.workload.pool_statistics import PoolStatistics
 from tidegate.workload.reuse import Reuse
 from tidegate.workload.session_statistics import SessionStatistics
@@ -49,12 +48,12 @@ def as_table(report: TraceReport) -> RenderableType:
 
 def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
     lengths: list[tuple[str, Distribution, Show]] = [
-        ("prompt tokens", log.prompt_tokens, _number),
-        ("output tokens", log.output_tokens, _number),
+        ("prompt tokens", log.prompt_tokens, format_number),
+        ("output tokens", log.output_tokens, format_number),
     ]
     if log.sessions is not None:
         lengths += [
-            ("turns a session", log.sessions.turns, _number),
+            ("turns a session", log.sessions.turns, format_number),
             ("gap in a session", log.sessions.gap_s, format_span),
         ]
         if log.sessions.think_s.count:
@@ -64,7 +63,7 @@ def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
     grid.add_row("requests", f"{log.requests:,}")
     if log.arrivals is not None:
         _add_arrivals(grid, log.arrivals, log.requests)
-    grid.add_row("correlation", f"{_number(log.length_correlation)} of prompt and output tokens")
+    grid.add_row("correlation", f"{format_number(log.length_correlation)} of prompt and output tokens")
     if log.empty_outputs:
         grid.add_row("failures", f"{log.empty_outputs:,} with 0 output tokens")
     if log.repeated_rows:
@@ -75,21 +74,22 @@ def _log(title: str, log: LogStatistics) -> Iterable[RenderableType]:
     if log.reuse is not None:
         _add_reuse(grid, log.reuse)
     for name, requests in list(log.models.items())[:MOST_MODELS]:
-        grid.add_row("model", f"{escape(printable(name))}: {_percent(requests / log.requests)}")
+        grid.add_row("model", f"{escape(printable(name))}: {format_ratio(requests / log.requests)}")
     yield grid
 
 
 def _add_arrivals(grid: Table, arrivals: ArrivalFigures, requests: int) -> None:
     grid.add_row("span", format_span(arrivals.span_s))
-    grid.add_row("rate", f"{_number(arrivals.rate_per_s)} requests/s")
+    grid.add_row("rate", f"{format_number(arrivals.rate_per_s)} requests/s")
     rounded = f"; times are rounded, {arrivals.instants:,} differ" if arrivals.instants < requests / 2 else ""
-    grid.add_row("gap CV", f"{_number(arrivals.gap_cv)}{rounded}")
-    counts = [f"{_number(each.dispersion)} in {window_s} s" for window_s, each in arrivals.counts.items()]
+    grid.add_row("gap CV", f"{format_number(arrivals.gap_cv)}{rounded}")
+    counts = [f"{format_number(each.dispersion)} in {span_s} s" for span_s, each in arrivals.counts.items()]
     grid.add_row("variance/mean", f"{', '.join(counts)}, of counts in whole windows; 1 is Poisson")
-    rest = [_number(each.dispersion) for each in arrivals.counts_with_rest.values()]
+    rest = [format_number(each.dispersion) for each in arrivals.counts_with_rest.values()]
     grid.add_row("", f"{', '.join(rest)} with the last window, in which the trace ends")
     minute = arrivals.counts[60]
-    grid.add_row("busiest minute", f"{_number(minute.peak_ratio)} x the mean of {minute.windows} minutes")
+    peak = format_number(minute.peak_ratio)
+    grid.add_row("busiest minute", f"{peak} x the mean of {minute.windows} minutes")
 
 
 def _add_reuse(grid: Table, reuse: Reuse) -> None:
@@ -98,9 +98,9 @@ def _add_reuse(grid: Table, reuse: Reuse) -> None:
         f"{reuse.distinct_blocks:,} distinct",
     )
     grid.add_row("blocks", f"{blocks}, {distinct}")
-    found = f"{_percent(reuse.found_blocks_ratio)} of blocks, {_percent(reuse.found_tokens_ratio)} of tokens"
-    grid.add_row("reuse", f"{found}, in an unlimited cache")
-    some, more = _percent(reuse.requests_found_ratio), _percent(reuse.requests_found_more_ratio)
+    found, tokens = format_ratio(reuse.found_blocks_ratio), format_ratio(reuse.found_tokens_ratio)
+    grid.add_row("reuse", f"{found} of blocks, {tokens} of tokens, in an unlimited cache")
+    some, more = format_ratio(reuse.requests_found_ratio), format_ratio(reuse.requests_found_more_ratio)
     grid.add_row("", f"{some} of requests find a block, {more} more than one")
 
 
@@ -108,10 +108,10 @@ def _sessions(title: str, found: SessionStatistics) -> Iterable[RenderableType]:
     yield _spreads(
         title,
         [
-            ("prompt tokens", found.prompt_tokens, _number),
-            ("of them new", found.new_tokens, _number),
-            ("output tokens", found.output_tokens, _number),
-            ("requests a session", found.turns, _number),
+            ("prompt tokens", found.prompt_tokens, format_number),
+            ("of them new", found.new_tokens, format_number),
+            ("output tokens", found.output_tokens, format_number),
+            ("requests a session", found.turns, format_number),
             ("session", found.span_s, format_span),
             ("gap", found.gap_s, format_span),
             ("think time", found.think_s, format_span),
@@ -122,26 +122,27 @@ def _sessions(title: str, found: SessionStatistics) -> Iterable[RenderableType]:
     grid = _grid()
     grid.add_row("sessions", f"{found.sessions:,}, {found.requests:,} requests; no common clock")
     grid.add_row("sub-agents", f"{found.agents:,} in {found.sessions_with_agents:,} sessions")
-    grid.add_row("gap CV", f"P50 {_number(found.gap_cv.p50)}, P95 {_number(found.gap_cv.p95)}, by session")
-    heads = f"{_number(found.tool_tokens)} of tools, {_number(found.system_tokens)} of system prompt"
-    grid.add_row("head tokens", f"{heads}, on average")
+    median, high = format_number(found.gap_cv.p50), format_number(found.gap_cv.p95)
+    grid.add_row("gap CV", f"P50 {median}, P95 {high}, by session")
+    tools, system = format_number(found.tool_tokens), format_number(found.system_tokens)
+    grid.add_row("head tokens", f"{tools} of tools, {system} of system prompt, on average")
     _add_reuse(grid, found.reuse)
     own = found.found_blocks_ratio
-    spread = f"P5 {_percent(own.p5)}, P50 {_percent(own.p50)}, P95 {_percent(own.p95)}"
+    spread = f"P5 {format_ratio(own.p5)}, P50 {format_ratio(own.p50)}, P95 {format_ratio(own.p95)}"
     grid.add_row("reuse by session", f"{spread} of blocks")
     yield grid
 
 
 def _pool(title: str, pool: PoolStatistics) -> Iterable[RenderableType]:
-    rows = [("rate, requests/s", pool.rate_per_s, _number), ("gap CV", pool.cv, _number)]
+    rows = [("rate, requests/s", pool.rate_per_s, format_number), ("gap CV", pool.cv, format_number)]
     yield _spreads(title, rows)
     grid = _grid()
     grid.add_row("clients", f"{pool.clients:,}, active in {pool.client_windows:,} windows of 10 minutes")
     empty = f", {pool.empty_windows} of them without traffic" if pool.empty_windows else ""
-    grid.add_row("span", f"{_number(pool.days)} days, {pool.windows:,} windows{empty}")
-    grid.add_row("lowest rate", f"{_number(pool.least_rate_per_s)} requests/s")
-    shares = f"{_percent(pool.top_client_share)} by the first client, {_percent(pool.top_ten_share)} by ten"
-    grid.add_row("load", shares)
+    grid.add_row("span", f"{format_number(pool.days)} days, {pool.windows:,} windows{empty}")
+    grid.add_row("lowest rate", f"{format_number(pool.least_rate_per_s)} requests/s")
+    first, ten = format_ratio(pool.top_client_share), format_ratio(pool.top_ten_share)
+    grid.add_row("load", f"{first} by the first client, {ten} by ten")
     laws = [f"{name or 'none'} {count:,}" for name, count in pool.patterns.items()]
     grid.add_row("laws of gaps", ", ".join(laws))
     yield grid
@@ -159,13 +160,3 @@ def _spreads(title: str, rows: Iterable[tuple[str, Distribution, Show]]) -> Tabl
 
 def _grid() -> Table:
     return Table.grid(padding=(0, 2))
-
-
-def _number(value: float) -> str:
-    if isnan(value):
-        return "-"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _percent(ratio: float) -> str:
-    return "-" if isnan(ratio) else f"{ratio:.1%}"

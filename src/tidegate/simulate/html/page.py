@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import isnan
 
 from tidegate.core.records import Budgets
+from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.sim.statistics import Estimate
 from tidegate.simulate.figures import Group
 from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
@@ -16,7 +17,7 @@ from tidegate.simulate.knee import Curve, curves_of
 from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
 from tidegate.simulate.run import SHOWN_RATIOS, Distributions, Plots
 from tidegate.simulate.sweeps import label_of
-from tidegate.simulate.table import FIGURES, between, duration, interval_words, number, percent, summary
+from tidegate.simulate.table import FIGURES, between, interval_words, summary
 from tidegate.simulate.timeline import Timeline
 
 HEADINGS = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E", "queued_s": "queued"}
@@ -79,10 +80,10 @@ def _points(result: Result) -> str:
             rows.append(_row(label, f'<td colspan="{len(headings) - 1}" class="bad">{reason}</td>'))
             continue
         total = point.figures.total
-        cells = [_cell(total.answered_per_s, number), _cell(total.goodput_ratio, percent)]
-        cells.append(f"<td>{percent(total.refused_ratio)}</td>")
+        cells = [_cell(total.answered_per_s, format_number), _cell(total.goodput_ratio, format_ratio)]
+        cells.append(f"<td>{format_ratio(total.refused_ratio)}</td>")
         waits = (total.ttft_s.p50, total.ttft_s.p95, total.ttft_s.p99, total.tpot_s.p95, total.e2e_s.p95)
-        cells += [_cell(each, duration) for each in waits]
+        cells += [_cell(each, format_latency) for each in waits]
         rows.append(_row(label, *cells))
     return _table(headings, rows)
 
@@ -99,12 +100,12 @@ def _load_curves(points: Sequence[PointResult]) -> str:
     else:
         latencies_ = [_against(first, name, name.upper(), bars=True) for name in ("p50", "p95", "p99")]
     knees = {curve.knee.set[key] for curve in curves if curve.knee is not None}
-    x = Axis(label=key, shown=number)
+    x = Axis(label=key, shown=format_number)
     latency = Plot(
         title="TTFT P95 by load" if others else "TTFT by load",
         series=latencies_,
         x=x,
-        y=Axis(label="TTFT", shown=duration, logarithmic=True),
+        y=Axis(label="TTFT", shown=format_latency, logarithmic=True),
         marks=[Mark(float(knee), f"knee: {knee}") for knee in sorted(knees)],
     )
     goodput = Plot(
@@ -153,7 +154,7 @@ def _distributions(told: Sequence[tuple[PointResult, Plots | None]]) -> str:
         plot = Plot(
             title=f"{heading}: share of answers within",
             series=series,
-            x=Axis(label=heading, shown=duration, logarithmic=True),
+            x=Axis(label=heading, shown=format_latency, logarithmic=True),
             y=Axis(label="share of answers", shown=_whole_percent, least=0, most=1),
             marks=[Mark(at, f"budget of {', '.join(whose)}", low=True) for at, whose in marks.items()],
         )
@@ -191,8 +192,8 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     rows = [
         _row(
             heading,
-            *(_cell(getattr(each, name), duration) for name in FIGURES),
-            f"<td>{duration(each.max)}</td><td>{each.count:,}</td>",
+            *(_cell(getattr(each, name), format_latency) for name in FIGURES),
+            f"<td>{format_latency(each.max)}</td><td>{each.count:,}</td>",
         )
         for heading, each in latencies(figures)
     ]
@@ -203,10 +204,10 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
         _row(
             name,
             f"<td>{own.replicas}</td>",
-            _cell(own.utilisation_ratio, percent),
-            _cell(own.decodes_per_step, number),
-            _cell(own.prefix_hit_ratio, percent),
-            _cell(own.preemptions, number),
+            _cell(own.utilisation_ratio, format_ratio),
+            _cell(own.decodes_per_step, format_number),
+            _cell(own.prefix_hit_ratio, format_ratio),
+            _cell(own.preemptions, format_number),
         )
         for name, own in point.engines.items()
     ]
@@ -220,20 +221,21 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
     rows = []
     for name, own in groups.items():
         budget = budgets.get(name, Budgets())
-        cells = [f"<td>{own.requests:,}</td><td>{own.ok:,}</td>", _cell(own.goodput_ratio, percent)]
-        cells.append(_cell(own.ttft_s.p95, duration, budget.ttft_s))
-        cells.append(_cell(own.tpot_s.p95, duration, budget.tpot_s))
-        cells.append(_cell(own.e2e_s.p95, duration, budget.e2e_s))
-        cells.append(_cell(own.token_share, percent))
+        cells = [f"<td>{own.requests:,}</td><td>{own.ok:,}</td>", _cell(own.goodput_ratio, format_ratio)]
+        cells.append(_cell(own.ttft_s.p95, format_latency, budget.ttft_s))
+        cells.append(_cell(own.tpot_s.p95, format_latency, budget.tpot_s))
+        cells.append(_cell(own.e2e_s.p95, format_latency, budget.e2e_s))
+        cells.append(_cell(own.token_share, format_ratio))
         rows.append(_row(name, *cells))
     return _table(headings, rows)
 
 
 def _over_time(timeline: Timeline, seed: int) -> str:
-    x = Axis(label="seconds from the start", shown=number)
+    x = Axis(label="seconds from the start", shown=format_number)
     at = timeline.at_s
     share = Axis(label="share", shown=_whole_percent, least=0, most=1)
-    many = Axis(label="requests", shown=number, least=0)
+    many = Axis(label="requests", shown=format_number, least=0)
+    rate = Axis(label="requests/s", shown=format_number, least=0)
     queues = [
         Series(name=f"{name}: {what}", x=at, y=values)
         for name, pool in timeline.pools.items()
@@ -255,7 +257,7 @@ def _over_time(timeline: Timeline, seed: int) -> str:
         Plot(title="Queues", series=queues, x=x, y=many),
         Plot(title="Running in engines", series=running, x=x, y=many),
         Plot(title="KV cache in use", series=caches, x=x, y=share),
-        Plot(title="Refused or cut", series=refusals, x=x, y=Axis(label="requests/s", shown=number, least=0)),
+        Plot(title="Refused or cut", series=refusals, x=x, y=rate),
     ]
     drawn = "".join(as_figure(each) for each in figures)
     return f'<p class="quiet">Over time, seed {seed}:</p><div class="plots">{drawn}</div>'
