@@ -19,10 +19,11 @@ import msgspec
 from accuracy.engines import Engine, engine
 from accuracy.replay import Times, by_line, on_a_replica, on_ranks
 from accuracy.runs import Request, Run
-from accuracy.scoring import Figures, figures, measured, quantile, tpot_s
+from accuracy.scoring import Figures, figures, measured, tpot_s
 from accuracy.series import Series, second_by_second
 from accuracy.tables import LockStep, table_of
 from tidegate.core.curve import Linear
+from tidegate.core.records import percentile
 from tidegate.perf.calibration import fit
 
 SLOWER = 1.01
@@ -172,7 +173,7 @@ def _rounded(value: float) -> float:
 
 def _guess(seen: Sequence[Request], truth: Times) -> Linear:
     """Where the search starts: half of a fast TPOT is in every step, the rest grows with the batch."""
-    fast_s = quantile([tpot_s(request, truth) for request in seen], 0.05)
+    fast_s = percentile(sorted(tpot_s(request, truth) for request in seen), 0.05)
     first = seen[0]
     return Linear(
         a_s=fast_s / 2,

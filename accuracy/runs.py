@@ -14,6 +14,8 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.workload.traces.blocks import read_blocks
+
 DATA = Path(__file__).parents[2] / "shared" / "data"
 RUNS = DATA / "vllm-measured-requests"
 
@@ -96,13 +98,14 @@ def read_runs(folder: Path = RUNS) -> list[Run]:
 
 def _requests(folder: Path, description: Description) -> tuple[Request, ...]:
     measured = read_rows(folder / f"{description.run}.requests.csv.gz")
-    planned = read_rows(folder / description.workload)
+    with gzip.open(folder / description.workload) as file:
+        planned = list(read_blocks(file, description.workload))
     requests = [
         Request(
             id=int(row["idx"]),
             prompt_tokens=int(row["prompt_tokens"]),
             output_tokens=int(row["output_tokens"]),
-            blocks=_blocks(plan["block_ids"]),
+            blocks=plan.prefix,
             arrival_s=float(row["arrival_s"]),
             queued_s=float(row["queued_s"]),
             first_token_s=float(row["first_token_s"]),
@@ -126,15 +129,6 @@ def _ticks(folder: Path, description: Description) -> tuple[Tick, ...]:
         )
         for row in read_rows(path)
     )
-
-
-def _blocks(ranges: str) -> tuple[int, ...]:
-    """`0-2 7` is 0, 1, 2, 7."""
-    blocks: list[int] = []
-    for part in ranges.split():
-        first, _, last = part.partition("-")
-        blocks += range(int(first), int(last or first) + 1)
-    return tuple(blocks)
 
 
 def read_rows(path: Path) -> Iterator[dict[str, str]]:

@@ -12,6 +12,7 @@ import msgspec
 
 from accuracy.replay import Times
 from accuracy.runs import Request
+from tidegate.core.records import percentile
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,17 +40,17 @@ def measured(requests: Iterable[Request]) -> Times:
 
 def figures(requests: Sequence[Request], times: Times) -> Figures:
     """Of these requests, whose first and last tokens came at `times`."""
-    ttfts = [times[request.id][0] - request.arrival_s for request in requests]
-    e2es = [times[request.id][1] - request.arrival_s for request in requests]
-    tpots = [tpot_s(request, times) for request in requests if request.output_tokens > 1]
+    ttfts = sorted(times[request.id][0] - request.arrival_s for request in requests)
+    e2es = sorted(times[request.id][1] - request.arrival_s for request in requests)
+    tpots = sorted(tpot_s(request, times) for request in requests if request.output_tokens > 1)
     return Figures(
         ttft_mean_s=fmean(ttfts),
-        ttft_p50_s=quantile(ttfts, 0.5),
-        ttft_p99_s=quantile(ttfts, 0.99),
+        ttft_p50_s=percentile(ttfts, 0.5),
+        ttft_p99_s=percentile(ttfts, 0.99),
         tpot_mean_s=fmean(tpots),
-        tpot_p99_s=quantile(tpots, 0.99),
+        tpot_p99_s=percentile(tpots, 0.99),
         e2e_mean_s=fmean(e2es),
-        e2e_p99_s=quantile(e2es, 0.99),
+        e2e_p99_s=percentile(e2es, 0.99),
     )
 
 
@@ -57,12 +58,3 @@ def tpot_s(request: Request, times: Times) -> float:
     """Of one request with more than one output token."""
     first_s, last_s = times[request.id]
     return (last_s - first_s) / (request.output_tokens - 1)
-
-
-def quantile(values: Iterable[float], share: float) -> float:
-    """Linear between the two nearest, as numpy and vLLM's benchmarks have it."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -15,7 +15,7 @@ from accuracy.engines import engine
 from accuracy.methods import Result, by_tables, calibrated
 from accuracy.report import page
 from accuracy.runs import Run, read_runs
-from accuracy.scoring import figures, measured, quantile
+from accuracy.scoring import figures, measured
 
 STATED: list[dict[str, Any]] = json.loads((DOCS / "accuracy.json").read_bytes())
 RESULTS = [msgspec.convert(entry, Result) for entry in STATED]
@@ -102,9 +102,3 @@ def test_figures_of_the_measured_runs_are_those_of_their_source() -> None:
         assert found.ttft_mean_s == pytest.approx(ttft_s, abs=0.05)
         assert found.ttft_p50_s == pytest.approx(p50_s, abs=0.05)
         assert 1e3 * found.tpot_mean_s == pytest.approx(tpot_ms, abs=0.05)
-
-
-def test_quantiles_are_linear_between_the_nearest() -> None:
-    """As numpy's default."""
-    for share, expected in [(0.0, 1.0), (0.5, 2.5), (0.99, 3.97), (1.0, 4.0)]:
-        assert quantile([4.0, 1.0, 3.0, 2.0], share) == pytest.approx(expected)
