@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from tidegate.core.messages import Command, Dispatch, Event, Failed, FailureKind, Finished, Quota
+from tidegate.core.messages import Command, Dispatch, Event, Failed, FailureKind, Finished, Quota, failure_of
 from tidegate.core.request import Request, Usage
 
 
@@ -51,3 +51,14 @@ def test_no_attempt_failed_without_a_kind() -> None:
         "garbage",
         "stalled",
     ]
+
+
+def test_a_status_says_whose_failure_it_is() -> None:
+    """A wrong request is the client's; a refused credential, a busy engine and a fault are the replica's."""
+    for statuses, kind in [
+        ((200, 400, 404, 422), None),
+        ((401, 403), FailureKind.DENIED),
+        ((429, 503), FailureKind.BUSY),
+        ((500, 502, 504, 599), FailureKind.SERVER_ERROR),
+    ]:
+        assert [failure_of(status) for status in statuses] == [kind] * len(statuses)

@@ -43,6 +43,19 @@ class FailureKind(StrEnum):
     """No byte within the inter-token or write deadline."""
 
 
+_KIND_OF_STATUS = {
+    401: FailureKind.DENIED,
+    403: FailureKind.DENIED,
+    429: FailureKind.BUSY,
+    503: FailureKind.BUSY,
+}
+
+
+def failure_of(status: int) -> FailureKind | None:
+    """What an HTTP status says of the replica; None: it is an answer, if only to a wrong request."""
+    return _KIND_OF_STATUS.get(status, FailureKind.SERVER_ERROR if status >= 500 else None)
+
+
 # -- events: what happened ------------------------------------------------------------------------
 
 

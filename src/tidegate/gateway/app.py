@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from hashlib import blake2b
 from os import urandom
 from typing import Any
 from urllib.parse import unquote
@@ -16,6 +15,7 @@ from urllib.parse import unquote
 import msgspec
 
 from tidegate.config import Caller, Config
+from tidegate.core.hashing import hash64
 from tidegate.core.messages import Arrived, FailureKind, Quota
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.request import Request
@@ -224,9 +224,7 @@ class Gateway:
 
     def _affinity(self, exchange: Exchange, body: Body) -> int | None:
         source = exchange.header(b"x-session-id") or body.affinity_source
-        if source is None:
-            return None
-        return int.from_bytes(blake2b(source, digest_size=8).digest(), "big")
+        return None if source is None else hash64(source)
 
     def _request_id(self, exchange: Exchange) -> bytes:
         """The client's own id if it is clean and short, else a new one."""

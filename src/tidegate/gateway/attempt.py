@@ -18,6 +18,7 @@ from tidegate.core.messages import (
     Finished,
     FirstToken,
     Progressed,
+    failure_of,
 )
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
@@ -42,13 +43,6 @@ ERROR_BYTES: Final = 16 * 1024
 PROGRESS_READS: Final = 8
 """Progress is coarse anyway: it is looked for at every so many reads."""
 
-KIND_OF_STATUS: Final = {
-    401: FailureKind.DENIED,
-    403: FailureKind.DENIED,
-    429: FailureKind.BUSY,
-    503: FailureKind.BUSY,
-}
-
 
 class Attempt:
     """The sink of one call to an engine. Reports to its flight, exactly one end."""
@@ -57,8 +51,8 @@ class Attempt:
         "_call",
         "_command",
         "_ends",
-        "_error",
         "_exchange",
+        "_failure",
         "_flight",
         "_headers",
         "_parts",
@@ -94,7 +88,7 @@ class Attempt:
         self._parts: list[bytes] = []
         self._ends: Ends | None = None  # of a whole answer that was too long to be held
         self._size = 0
-        self._error = False
+        self._failure: FailureKind | None = None
         self._streaming = False
         self._seen_first = False
         self._reads = 0
@@ -145,9 +139,9 @@ class Attempt:
         """The head of the engine's answer."""
         self._status = status
         self._headers = headers
-        self._error = status >= 500 or status in KIND_OF_STATUS
+        self._failure = failure_of(status)
         if self._relay is not None:
-            self._streaming = not self._error and is_stream(status, headers)
+            self._streaming = self._failure is None and is_stream(status, headers)
             if not self._streaming:
                 self._relay = None
         if not self._streaming:
@@ -162,7 +156,7 @@ class Attempt:
 
     def _on_part(self, data: bytes) -> None:
         self._size += len(data)
-        if self._error:
+        if self._failure is not None:
             self._parts.append(data[:ERROR_BYTES])
             if self._size > ERROR_BYTES:
                 self.stop()
@@ -178,9 +172,8 @@ class Attempt:
     def on_end(self) -> None:
         """The engine's answer is complete by its framing."""
         self._call = None
-        if self._error:
-            kind = KIND_OF_STATUS.get(self._status, FailureKind.SERVER_ERROR)
-            self._fail(kind, f"answered {self._status}: {self._said()}")
+        if self._failure is not None:
+            self._fail(self._failure, f"answered {self._status}: {self._said()}")
         elif not self._streaming:
             self._end_whole()
         elif not self._ended_well():
@@ -317,10 +310,10 @@ class Attempt:
             attempt=self._command.attempt,
             kind=kind,
             committed=committed,
-            status=self._status if self._error else 0,
+            status=self._status if self._failure is not None else 0,
             output_tokens=output_tokens,
             usage=usage,
-            retry_after_s=retry_after_s(self._headers) if self._error else None,
+            retry_after_s=retry_after_s(self._headers) if self._failure is not None else None,
             # What an engine says of the gateway's credential is no client's business.
             detail="" if kind is FailureKind.DENIED else self._said(),
         )
@@ -342,7 +335,7 @@ class Attempt:
 
     def _said(self) -> str:
         """What the engine says of its error, short and on one line."""
-        if not self._error:
+        if self._failure is None:
             return ""
         said = self._upstream.censored(b"".join(self._parts))[:400].decode("utf-8", "replace")
         return printable(" ".join(said.split()))

@@ -28,11 +28,13 @@ from tidegate.core.messages import (
     Reject,
     ReplicaRemoved,
     Truncate,
+    failure_of,
 )
 from tidegate.core.reasons import ANSWERS, Reason
 from tidegate.core.records import RequestRecord
 from tidegate.core.request import Request, Usage
 from tidegate.policy.contract import Policy
+from tidegate.policy.governor import RETRY_AFTER_MIN_S
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.clients import Refusal
 from tidegate.sim.counts import Counts
@@ -42,11 +44,8 @@ from tidegate.sim.network import Network
 from tidegate.sim.sequence import Sequence
 from tidegate.workload.requests import PlannedRequest
 
-BUSY_STATUSES = (429, 503)
 BLOCK_TOKENS = 16
 """Where a prompt has no prefix, any number of tokens will do."""
-RETRY_AFTER_S, RETRY_AFTER_MAX_S = 1.0, 120.0
-"""What the gateway's answers say where the governor named no wait, and at most."""
 
 
 class Flight:
@@ -185,7 +184,7 @@ class Driver:
         else:
             self.counts.evicted += 1
         answer = ANSWERS[command.reason]
-        wait_s = min(command.retry_after_s or RETRY_AFTER_S, RETRY_AFTER_MAX_S) if answer.retryable else None
+        wait_s = (command.retry_after_s or RETRY_AFTER_MIN_S) if answer.retryable else None
         again = answer.retryable and not (isinstance(command, Evict) and command.final)
         self.on_end(now, flight, Refusal(answer.status, again, wait_s))
 
@@ -243,11 +242,10 @@ class Driver:
         attempt, status = news
         if not attempt.open:
             return
-        if status < 500 and status not in BUSY_STATUSES:
+        if (kind := failure_of(status)) is None:
             self._close(now, attempt)
             self._finish(now, Finished(attempt.request_id, attempt.number, status))
         else:
-            kind = FailureKind.BUSY if status in BUSY_STATUSES else FailureKind.SERVER_ERROR
             self._fail(now, attempt, kind, status)
 
     def _on_broken(self, now: float, news: tuple[Attempt, FailureKind]) -> None:

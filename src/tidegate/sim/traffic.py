@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from itertools import count
 from random import Random
 
 from tidegate.core.errors import CallerError, ConfigurationError
+from tidegate.core.hashing import hash64
 from tidegate.core.request import Request
 from tidegate.sim.agenda import Agenda
 from tidegate.sim.clients import Refusal, comes_back_after_s
@@ -168,9 +168,7 @@ class Traffic:
 def _affinity(planned: PlannedRequest) -> int | None:
     """The hash that the gateway makes of a session's id, or of how a prompt begins."""
     if planned.session is not None:
-        source = b"session %d" % planned.session
-    elif planned.prefix:
-        source = b"prefix %d" % planned.prefix[0]
-    else:
-        return None
-    return int.from_bytes(blake2b(source, digest_size=8).digest(), "big")
+        return hash64(b"session %d" % planned.session)
+    if planned.prefix:
+        return hash64(b"prefix %d" % planned.prefix[0])
+    return None
