@@ -161,7 +161,6 @@ def test_it_is_driven_as_a_replica_is() -> None:
             heard += told(engine, at)
             if often:
                 heard += engine.advance(at)
-                engine.boundary_after(at)
             engine.submit(at, Sequence(number, prompt, output))
         news.append(short(heard + told(engine)))
     assert news[0] == news[1]

@@ -55,6 +55,7 @@ class Disaggregated:
         "_numbers",
         "_parts",
         "_prefill",
+        "_replicas",
         "_to_prefill",
         "_told",
         "_transfers",
@@ -72,6 +73,7 @@ class Disaggregated:
         prefill = named(parts.prefill_profile) if parts.prefill_profile else profile
         self._prefill = [Replica(prefill, rng, on_batch=on_batch) for _ in range(parts.prefill_replicas)]
         self._decode = [Replica(profile, rng, on_batch=on_batch) for _ in range(parts.decode_replicas)]
+        self._replicas = (*self._prefill, *self._decode)
         one = profile.replica
         self.settings = msgspec.structs.replace(
             one,
@@ -122,7 +124,7 @@ class Disaggregated:
     def slow(self, now: float, factor: float) -> None:
         """Steps that start from now on take `factor` times as long as the profiles say."""
         self.let_pass(now)
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             replica.slow(now, factor)
 
     def clear(self, now: float) -> list[Sequence]:
@@ -131,7 +133,7 @@ class Disaggregated:
         lost = list(self._works)
         for sequence in lost:
             self.cancel(now, sequence)
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             replica.clear(now)
         self._transfers.clear()
         self._told.clear()
@@ -158,16 +160,10 @@ class Disaggregated:
             return sequence.produced
         return work.replica.tokens_at(work.part, now)
 
-    def boundary_after(self, now: float) -> float:
-        """When the next step of any ends, or the next transfer; inf: idle."""
-        self.let_pass(now)
-        ends = [replica.boundary_after(now) for replica in (*self._prefill, *self._decode)]
-        return min(*ends, self._transfers[0][0] if self._transfers else inf)
-
     @property
     def running(self) -> int:
         """Sequences in batches."""
-        return sum(replica.running for replica in (*self._prefill, *self._decode))
+        return sum(replica.running for replica in self._replicas)
 
     @property
     def waiting(self) -> int:
@@ -188,7 +184,7 @@ class Disaggregated:
     def counters(self) -> Counters:
         """Totals of all replicas."""
         total = Counters()
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             for field in fields(Counters):
                 added = getattr(total, field.name) + getattr(replica.counters, field.name)
                 setattr(total, field.name, added)
@@ -196,7 +192,7 @@ class Disaggregated:
 
     def check(self) -> None:
         """Assert what this module promises."""
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             replica.check()
         on_link = {id(work.whole) for _, _, work in self._transfers}
         for work in self._works.values():
@@ -210,7 +206,7 @@ class Disaggregated:
 
     def _next_at(self) -> float:
         at = self._transfers[0][0] if self._transfers else inf
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             at = min(at, replica.next_at())
         return at
 
@@ -219,7 +215,7 @@ class Disaggregated:
         self._now = now
         while (at := self._next_at()) <= now:
             news = []
-            for replica in (*self._prefill, *self._decode):
+            for replica in self._replicas:
                 if replica.next_at() <= at:
                     news += replica.advance(at)
             news.sort(key=lambda one: self._parts[one.sequence].number)
@@ -227,7 +223,7 @@ class Disaggregated:
                 self._on_news(happening, self._parts[happening.sequence])
             while self._transfers and self._transfers[0][0] <= at:
                 self._deliver(*heappop(self._transfers))
-        for replica in (*self._prefill, *self._decode):
+        for replica in self._replicas:
             replica.let_pass(now)
 
     def _on_news(self, happening: Happening, work: Work) -> None:
