@@ -40,7 +40,9 @@ def test_its_arithmetic() -> None:
     assert f"**{capacity / 1e6:.2f} million**" in GUIDE
     assert f"**{capacity / 4e6:.2f} million**" in GUIDE
     assert f"{demand / 1e6:.1f} million" in GUIDE
-    assert "tokens_per_minute: 1_100_000, burst_s: 8" in shipped(scenario.CONFIG)
+    limits = shipped(scenario.CONFIG).tenants[scenario.NOISY].limits
+    assert limits is not None
+    assert (limits.tokens_per_minute, limits.burst_s) == (1_100_000, 8)
     assert "**1.1 million**" in GUIDE
     assert "`burst_s: 8`" in GUIDE
 

@@ -16,7 +16,7 @@ from tidegate.demo.neighbours.comparison import Comparison, Quota, compare
 from tidegate.demo.neighbours.figures import RunFigures, figures_of
 from tidegate.demo.neighbours.scenario import BASELINE, BY_REQUESTS, BY_TOKENS, NOISY, OTHERS
 from tidegate.demo.neighbours.view import verdict
-from tidegate.demo.stage import configured
+from tidegate.demo.stage import shipped
 
 QUOTA = Quota(
     tokens_per_minute=1_100_000,
@@ -43,7 +43,7 @@ def test_the_traffic_is_the_same_whatever_the_rule() -> None:
 def test_speed_changes_nothing_but_the_pace() -> None:
     """The same requests at half the time between them, and limits, waits and steps to match."""
     slow, fast = (scenario.traffic(seed=1, for_s=30.0, speed=speed) for speed in (1.0, 2.0))
-    config = configured(scenario.CONFIG)
+    config = shipped(scenario.CONFIG)
     ruled = scenario.ruled(config, BY_TOKENS, 2.0)
     before, after = config.tenants[NOISY].limits, ruled.tenants[NOISY].limits
 
@@ -60,7 +60,7 @@ def test_speed_changes_nothing_but_the_pace() -> None:
 
 def test_what_the_file_says_of_the_fleet() -> None:
     """Its capacity, an equal share that every quota reaches, and a bucket that holds one noisy prompt."""
-    config = configured(scenario.CONFIG)
+    config = shipped(scenario.CONFIG)
     (pool,) = config.pools.values()
     capacity = scenario.capacity_tokens_per_minute(len(pool.replicas))
 
@@ -76,7 +76,7 @@ def test_what_the_file_says_of_the_fleet() -> None:
 
 def test_request_limits_stand_alone() -> None:
     """Under the request rule nobody has a token limit, and everybody the same number of requests."""
-    ruled = scenario.ruled(configured(scenario.CONFIG), BY_REQUESTS, 1.0)
+    ruled = scenario.ruled(shipped(scenario.CONFIG), BY_REQUESTS, 1.0)
 
     for tenant in ruled.tenants.values():
         assert tenant.limits is not None

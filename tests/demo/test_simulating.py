@@ -6,7 +6,6 @@ import msgspec
 import pytest
 
 from tidegate.bench.target import Target, Template
-from tidegate.config import parse
 from tidegate.demo.neighbours import scenario
 from tidegate.demo.neighbours.comparison import Comparison
 from tidegate.demo.neighbours.scenario import BASELINE, BY_REQUESTS, BY_TOKENS, Contest
@@ -103,7 +102,7 @@ def test_a_live_run_is_simulated_several_times() -> None:
 
 def test_the_file_names_the_engines_that_are_emulated() -> None:
     """`tidegate simulate` with the demo's file simulates the demo's fleet, whose clients come back never."""
-    config = parse(shipped(scenario.CONFIG), scenario.CONFIG)
+    config = shipped(scenario.CONFIG)
 
     for speed in (1.0, 2.0):
         found = scenario_of(scenario.ruled(config, BY_TOKENS, speed))

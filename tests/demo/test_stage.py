@@ -11,7 +11,7 @@ import pytest
 from tidegate.config import digest_of
 from tidegate.demo import show
 from tidegate.demo.neighbours import scenario
-from tidegate.demo.stage import Stage, configured
+from tidegate.demo.stage import Stage, configured, shipped
 from tidegate.sim.profiles import named
 
 
@@ -20,7 +20,7 @@ from tidegate.sim.profiles import named
 )
 def test_the_shipped_keys_are_those_of_the_file(name: str, keys: dict[str, str]) -> None:
     """Each tenant of a shipped file is known by the key that its comment, and the demo, give it."""
-    tenants = configured(name).tenants
+    tenants = shipped(name).tenants
 
     assert {tenant: each.keys["demo"].sha256 for tenant, each in tenants.items()} == {
         tenant: digest_of(key.encode()) for tenant, key in keys.items()

@@ -21,7 +21,7 @@ from tidegate.core.records import RequestRecord
 from tidegate.demo import plain
 from tidegate.demo.outcome import Outcome, outcome_of
 from tidegate.demo.replay import endless, trace
-from tidegate.demo.stage import ANY_PORT, Stage, configured, usual_port
+from tidegate.demo.stage import ANY_PORT, Stage, configured, shipped
 from tidegate.demo.view import screen
 from tidegate.demo.watching import Watch
 from tidegate.sim.profiles import named
@@ -66,7 +66,8 @@ async def play(show: Show, console: Console) -> Outcome:
                 if told:
                     told(f"{curl_line(stage)}\n{stage.admin_url}/status", highlight=False)
                 if show.port != ANY_PORT and config.listen.port == ANY_PORT:
-                    moved = f"port {show.port or usual_port(CONFIG)} is taken; the gateway is at {stage.url}"
+                    taken = show.port or shipped(CONFIG).listen.port
+                    moved = f"port {taken} is taken; the gateway is at {stage.url}"
                     if show.quiet:
                         typer.echo(moved, err=True)
                     else:

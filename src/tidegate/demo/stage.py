@@ -27,9 +27,9 @@ GOODBYE_S = 0.05
 READY_WITHIN_S = 10.0
 
 
-def shipped(name: str) -> str:
-    """The text of a configuration that lies beside this file."""
-    return (files("tidegate.demo") / name).read_text(encoding="utf-8")
+def shipped(name: str) -> Config:
+    """A configuration that lies beside this file, as it says."""
+    return parse((files("tidegate.demo") / name).read_text(encoding="utf-8"), name)
 
 
 class Stage:
@@ -101,14 +101,9 @@ class Stage:
         await self._emulator.close()
 
 
-def usual_port(name: str) -> int:
-    """Where the gateway of a shipped configuration listens if it can."""
-    return parse(shipped(name), name).listen.port
-
-
 def configured(name: str, port: int | None = None) -> Config:
     """A shipped configuration, to listen on `port`; on a free one if that, or what it says, is taken."""
-    config = parse(shipped(name), name)
+    config = shipped(name)
     listen = config.listen if port is None else Address(config.listen.host, port)
     admin = config.admin
     if admin is not None:

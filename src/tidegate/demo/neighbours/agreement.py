@@ -7,18 +7,16 @@ same requests at the same instants, and the wire of the simulation takes as long
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import nan
 
 import msgspec
 
 from tidegate.core.records import Distribution
-from tidegate.demo.neighbours.comparison import Comparison, Quota
+from tidegate.demo.neighbours.comparison import Comparison, Quota, slowdown
 from tidegate.demo.neighbours.figures import RunFigures
 from tidegate.demo.neighbours.scenario import Contest
 from tidegate.demo.neighbours.seen import Played
 from tidegate.demo.neighbours.simulating import simulated_again
 from tidegate.demo.neighbours.wire import network_of
-from tidegate.policy.settings import MINUTE_S
 
 TOLERANCE = 0.15
 JUDGED = ("mean", "p50", "p95")
@@ -110,12 +108,7 @@ def agreement_of(
 
 
 def _side(ttft_s: Distribution, baseline_s: Distribution, run: RunFigures, quota: Quota) -> Side:
-    allowed = quota.tokens_per_minute * run.sent_s / MINUTE_S
-    return Side(
-        ttft_s=ttft_s,
-        slowdown=ttft_s.p95 / baseline_s.p95 if ttft_s.count and baseline_s.count else nan,
-        quota_ratio=run.noisy.tokens / allowed if allowed else nan,
-    )
+    return Side(ttft_s=ttft_s, slowdown=slowdown(ttft_s, baseline_s), quota_ratio=quota.ratio(run))
 
 
 def _ranking(sides: Sequence[Side]) -> list[int]:

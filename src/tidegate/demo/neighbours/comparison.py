@@ -6,11 +6,12 @@ the noisy tenant gets at least 95 % of its quota, which is no smaller than an eq
 
 from __future__ import annotations
 
-from math import isnan, nan
+from math import nan
 
 import msgspec
 
 from tidegate.config import Config
+from tidegate.core.records import Distribution
 from tidegate.demo.neighbours import scenario
 from tidegate.demo.neighbours.figures import RunFigures
 from tidegate.policy.settings import MINUTE_S
@@ -28,6 +29,11 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     capacity_tokens_per_minute: float
     tenants: int
     equal_share_tokens_per_minute: float
+
+    def ratio(self, run: RunFigures, *, with_burst: bool = False) -> float:
+        """What the noisy tenant got, over rate x time, or over that and the burst; nan before any of it."""
+        allowed = self.tokens_per_minute * run.sent_s / MINUTE_S + (self.burst_tokens if with_burst else 0.0)
+        return run.noisy.tokens / allowed if allowed else nan
 
 
 def quota_of(config: Config) -> Quota:
@@ -91,7 +97,7 @@ def compare(
 ) -> Comparison:
     """Baseline, request limits, token limits, in this order."""
     baseline, by_requests, by_tokens = runs
-    allowed = quota.tokens_per_minute * by_tokens.sent_s / MINUTE_S
+    before_s = baseline.others.ttft_s
     return Comparison(
         seed=seed,
         speed=speed,
@@ -101,15 +107,14 @@ def compare(
         baseline=baseline,
         by_requests=by_requests,
         by_tokens=by_tokens,
-        slowdown_by_requests=slowdown(by_requests, baseline),
-        slowdown_by_tokens=slowdown(by_tokens, baseline),
-        quota_ratio=by_tokens.noisy.tokens / allowed if allowed else nan,
-        quota_ratio_with_burst=by_tokens.noisy.tokens / (allowed + quota.burst_tokens),
+        slowdown_by_requests=slowdown(by_requests.others.ttft_s, before_s),
+        slowdown_by_tokens=slowdown(by_tokens.others.ttft_s, before_s),
+        quota_ratio=quota.ratio(by_tokens),
+        quota_ratio_with_burst=quota.ratio(by_tokens, with_burst=True),
         log=log or [],
     )
 
 
-def slowdown(run: RunFigures, baseline: RunFigures) -> float:
-    """The others' TTFT at P95, in times of the baseline's; nan while there is none."""
-    before_s = baseline.others.ttft_s.p95
-    return nan if isnan(before_s) else run.others.ttft_s.p95 / before_s
+def slowdown(ttft_s: Distribution, baseline_s: Distribution) -> float:
+    """TTFT at P95, in times of the baseline's; nan while either has none."""
+    return ttft_s.p95 / baseline_s.p95

@@ -24,7 +24,7 @@ from tidegate.demo.neighbours.seen import Played, Seen, seen_of
 from tidegate.demo.neighbours.view import FleetLook
 from tidegate.demo.neighbours.wire import time_round_trips
 from tidegate.demo.show import log_to, stopped_by_signals
-from tidegate.demo.stage import Stage, configured
+from tidegate.demo.stage import Stage, configured, shipped
 from tidegate.emulator.replica_server import Options
 from tidegate.workload.requests import PlannedRequest
 
@@ -116,7 +116,7 @@ async def play(contest: Contest, console: Console) -> Played:
             sent_s = min(contest.for_s, (clock() - begun_at) * contest.speed)
         comparison = compare(
             [trial.figures(sent_s) for trial in trials],
-            quota_of(configured(CONFIG)),
+            quota_of(shipped(CONFIG)),
             seed=contest.seed,
             speed=contest.speed,
             complete=not stop.is_set(),

@@ -9,16 +9,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_latency
 from tidegate.demo.neighbours.agreement import JUDGED, TIMES, Agreement
 from tidegate.demo.neighbours.view import ratio_text, verdict
-
-DIGITS = 3
 
 
 def agreement(found: Agreement) -> RenderableType:
     """Live and simulated, at the end."""
-    median, mean = (_time(each) for each in (found.round_trip_s.p50, found.round_trip_s.mean))
+    median, mean = (format_latency(each) for each in (found.round_trip_s.p50, found.round_trip_s.mean))
     how = (
         "TTFT of the others: as clients saw it, from the planned instant; as the live gateway did, from "
         f"arrival; and as a simulated one does, in {TIMES} runs with the same requests at the same instants. "
@@ -39,17 +37,13 @@ def _sides(found: Agreement) -> Table:
             table.add_row(
                 run.rule if side is run.clients else "",
                 name,
-                *(_time(getattr(side.ttft_s, each)) for each in JUDGED),
+                *(format_latency(getattr(side.ttft_s, each)) for each in JUDGED),
                 ratio_text(side.slowdown),
                 f"{side.quota_ratio:.0%}" if side.quota_ratio else "-",
             )
         far = (_difference(run.differences[each], found.tolerance) for each in JUDGED)
         table.add_row("", "difference", *far, end_section=True)
     return table
-
-
-def _time(seconds: float) -> str:
-    return format_duration(seconds, DIGITS)
 
 
 def _difference(ratio: float, tolerance: float) -> Text:

@@ -12,7 +12,7 @@ import msgspec
 
 from tidegate.bench.load import UNFINISHED, LoadRecord
 from tidegate.bench.prompts import BYTES_PER_TOKEN
-from tidegate.config import parse
+from tidegate.config import Config
 from tidegate.core.records import RequestRecord
 from tidegate.demo.neighbours import scenario
 from tidegate.demo.neighbours.comparison import Comparison, compare, quota_of
@@ -23,6 +23,7 @@ from tidegate.demo.stage import shipped
 from tidegate.emulator.words import TEMPLATE_TOKENS
 from tidegate.sim.network import Network
 from tidegate.sim.run import simulate
+from tidegate.sim.scenario import Scenario
 from tidegate.simulate.fleet import scenario_of
 from tidegate.workload.requests import OpenLoop, PlannedRequest
 
@@ -33,13 +34,14 @@ MESSAGE_BYTES = len(msgspec.json.encode([{"role": "user", "content": ""}]))
 def simulated(contest: Contest) -> Comparison:
     """All three runs, to the byte the same for the same contest."""
     requests = scenario.traffic(contest.seed, contest.for_s, contest.speed)
-    runs = [
-        figures_of(rule, _run(rule, scenario.under(rule, requests), contest), contest.speed, contest.for_s)
-        for rule in RULES
-    ]
+    config = shipped(CONFIG)
+    runs = []
+    for rule in RULES:
+        records = _run(_fleet(config, rule, contest), scenario.under(rule, requests), contest)
+        runs.append(figures_of(rule, records, contest.speed, contest.for_s))
     return compare(
         runs,
-        quota_of(parse(shipped(CONFIG), CONFIG)),
+        quota_of(config),
         seed=contest.seed,
         speed=contest.speed,
         complete=True,
@@ -55,18 +57,16 @@ def simulated_again(seen: Seen, contest: Contest, network: Network, times: int) 
     """
     seeds = range(contest.seed * times, (contest.seed + 1) * times)
     again = [msgspec.structs.replace(contest, seed=seed) for seed in seeds]
-    records = [record for each in again for record in _run(seen.rule, seen.requests, each, network)]
+    fleet = msgspec.structs.replace(_fleet(shipped(CONFIG), seen.rule, contest), network=network)
+    records = [record for each in again for record in _run(fleet, seen.requests, each)]
     return figures_of(seen.rule, records, contest.speed, contest.for_s * times)
 
 
-def _run(
-    rule: Rule, requests: Sequence[PlannedRequest], contest: Contest, network: Network | None = None
-) -> list[LoadRecord]:
-    """Without a `network` it is as the configuration says."""
-    config = scenario.ruled(parse(shipped(CONFIG), CONFIG), rule, contest.speed)
-    fleet = scenario_of(config)
-    if network is not None:
-        fleet = msgspec.structs.replace(fleet, network=network)
+def _fleet(config: Config, rule: Rule, contest: Contest) -> Scenario:
+    return scenario_of(scenario.ruled(config, rule, contest.speed))
+
+
+def _run(fleet: Scenario, requests: Sequence[PlannedRequest], contest: Contest) -> list[LoadRecord]:
     ended: list[RequestRecord] = []
     simulate(fleet, OpenLoop(map(as_computed, requests)), contest.seed, on_record=ended.append)
     over_at = (requests[-1].at_s if requests else 0.0) + DRAIN_S / contest.speed
@@ -85,7 +85,7 @@ def as_computed(planned: PlannedRequest) -> PlannedRequest:
 
 def _as_a_client_saw(record: RequestRecord, over_at: float) -> LoadRecord:
     """A client that sends in time and, at the end of the run, waits no longer."""
-    known = {name: getattr(record, name) for name in RequestRecord.__struct_fields__}
+    known = msgspec.structs.asdict(record)
     if record.ended_at <= over_at:
         error = "" if record.ok else f"http_{record.status}"
     else:

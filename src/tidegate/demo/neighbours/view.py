@@ -89,7 +89,7 @@ def _runs(runs: list[RunFigures]) -> Table:
             run.rule,
             duration(others.ttft_s.p50),
             duration(others.ttft_s.p95),
-            ratio_text(slowdown(run, runs[0])),
+            ratio_text(slowdown(others.ttft_s, runs[0].others.ttft_s)),
             duration(others.tpot_s.p95),
             f"{noisy.served}" if noisy.requests else "-",
             f"{noisy.refused}" if noisy.requests else "-",
