@@ -11,7 +11,7 @@ import pytest
 
 from tidegate.config.traces import load_lengths, load_trace
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.lengths import Lengths
+from tidegate.workload.laws.lengths import Lengths
 from tidegate.workload.traces.rows import TraceRow
 
 

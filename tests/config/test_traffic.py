@@ -13,9 +13,9 @@ from tidegate.config import parse
 from tidegate.config.traffic import ArrivalConfig, RatePoint
 from tidegate.config.traffic_loading import load_traffic, parse_traffic
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Arrivals, Constant, Poisson, Renewal
-from tidegate.workload.gaps import Even, Gamma, Memoryless, Weibull
-from tidegate.workload.rates import Diurnal, Piecewise, Steady
+from tidegate.workload.laws.arrivals import Arrivals, Constant, Poisson, Renewal
+from tidegate.workload.laws.gaps import Even, Gamma, Memoryless, Weibull
+from tidegate.workload.laws.rates import Diurnal, Piecewise, Steady
 from tidegate.workload.requests import PlannedRequest
 
 FLEET = """

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Constant, Poisson, Replay
-from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
+from tidegate.workload.laws.arrivals import Constant, Poisson, Replay
+from tidegate.workload.laws.lengths import Lengths, same_lengths, trace_lengths
 from tidegate.workload.requests import (
     OpenLoop,
     PlannedRequest,

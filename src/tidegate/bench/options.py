@@ -10,11 +10,11 @@ from tidegate.config.traces import load_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import seconds_of
-from tidegate.workload.arrivals import Arrivals, Constant, Poisson, Replay
-from tidegate.workload.lengths import Lengths, same_lengths, trace_lengths
+from tidegate.workload.laws.arrivals import Arrivals, Constant, Poisson, Replay
+from tidegate.workload.laws.lengths import Lengths, same_lengths, trace_lengths
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
-from tidegate.workload.scaling import part_of
 from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.scaling import part_of
 
 DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 

@@ -10,7 +10,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.lengths import Lengths, Pairs, trace_lengths
+from tidegate.workload.laws.lengths import Lengths, Pairs, trace_lengths
 from tidegate.workload.traces.formats import Format, detect, read_rows
 from tidegate.workload.traces.rows import TraceRow
 

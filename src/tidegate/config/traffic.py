@@ -12,15 +12,15 @@ from typing import Literal
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Arrivals, Constant, Poisson, Renewal
-from tidegate.workload.client_pools import PoolSettings
-from tidegate.workload.clients import ClosedLoopSettings
-from tidegate.workload.gaps import Even, Gamma, Gaps, Memoryless, Weibull
-from tidegate.workload.laws import Empirical, Exponential, Fixed, Law, Lognormal, Quantiles
-from tidegate.workload.lengths import LengthLaw, Lengths, Pairs
-from tidegate.workload.rates import Diurnal, Piecewise, Rate, Steady
+from tidegate.workload.laws.arrivals import Arrivals, Constant, Poisson, Renewal
+from tidegate.workload.laws.gaps import Even, Gamma, Gaps, Memoryless, Weibull
+from tidegate.workload.laws.lengths import LengthLaw, Lengths, Pairs
+from tidegate.workload.laws.numbers import Empirical, Exponential, Fixed, Law, Lognormal, Quantiles
+from tidegate.workload.laws.rates import Diurnal, Piecewise, Rate, Steady
 from tidegate.workload.requests import Sender
-from tidegate.workload.sessions import SessionSettings
+from tidegate.workload.sources.client_pools import ClientPoolSettings
+from tidegate.workload.sources.closed_loop import ClosedLoopSettings
+from tidegate.workload.sources.sessions import SessionSettings
 
 BURSTY = ("gamma", "weibull")
 
@@ -249,9 +249,9 @@ class PoolSource(SourceConfig, frozen=True, kw_only=True, tag="client-pool"):
         super().__post_init__()
         self.settings()
 
-    def settings(self) -> PoolSettings:
+    def settings(self) -> ClientPoolSettings:
         """As the workload has them."""
-        return PoolSettings(
+        return ClientPoolSettings(
             from_s=self.from_s,
             for_s=inf if self.for_s is None else self.for_s,
             rate_factor=self.rate_factor,

@@ -29,16 +29,16 @@ from tidegate.config.traffic import (
     law_of,
 )
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.client_pools import ClientPool
-from tidegate.workload.clients import ClosedLoop
 from tidegate.workload.dice import dice
-from tidegate.workload.lengths import Independent, LengthLaw
-from tidegate.workload.mixes import Mix
-from tidegate.workload.recorded import SessionReplay
+from tidegate.workload.laws.lengths import Independent, LengthLaw
 from tidegate.workload.requests import OpenLoop, PlannedRequest, Workload, replayed, sent
-from tidegate.workload.scaling import at_rate, part_of
-from tidegate.workload.sessions import Sessions
+from tidegate.workload.sources.client_pools import ClientPool
+from tidegate.workload.sources.closed_loop import ClosedLoop
+from tidegate.workload.sources.mixes import Mix
+from tidegate.workload.sources.recorded import SessionReplay
+from tidegate.workload.sources.sessions import Sessions
 from tidegate.workload.traces.agentic import RecordedSession, read_sessions
+from tidegate.workload.traces.scaling import at_rate, part_of
 from tidegate.workload.traces.servegen import ClientLengths, ClientWindow, read_lengths, read_rates
 
 

@@ -9,11 +9,11 @@ from random import Random
 import msgspec
 
 from tidegate.config.traces import load_trace
-from tidegate.workload.arrivals import Replay
-from tidegate.workload.lengths import trace_lengths
+from tidegate.workload.laws.arrivals import Replay
+from tidegate.workload.laws.lengths import trace_lengths
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
-from tidegate.workload.scaling import sped_up, windowed
 from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.scaling import sped_up, windowed
 
 TRACE = "azure-conv"
 TIME_SCALE = 2.5

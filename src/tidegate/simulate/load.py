@@ -19,10 +19,10 @@ from tidegate.config.traces import known_pairs, known_trace
 from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
-from tidegate.workload.arrivals import Arrivals, Poisson, Renewal
 from tidegate.workload.dice import dice
-from tidegate.workload.gaps import Gamma
-from tidegate.workload.lengths import Lengths, same_lengths
+from tidegate.workload.laws.arrivals import Arrivals, Poisson, Renewal
+from tidegate.workload.laws.gaps import Gamma
+from tidegate.workload.laws.lengths import Lengths, same_lengths
 from tidegate.workload.requests import (
     OpenLoop,
     PlannedRequest,
@@ -31,8 +31,8 @@ from tidegate.workload.requests import (
     plan_requests,
     replayed,
 )
-from tidegate.workload.scaling import at_rate, part_of
 from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.scaling import at_rate, part_of
 
 DEFAULT_RATE_PER_S, DEFAULT_PROMPT_TOKENS, DEFAULT_OUTPUT_TOKENS = 5.0, 512, 128
 DEFAULT_FOR_S = 600.0

@@ -12,9 +12,9 @@ from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED, open_lines
 from tidegate.core.text import as_json
 from tidegate.simulate.traces_report import TraceReport, as_table
-from tidegate.workload.pool_statistics import pool_statistics
-from tidegate.workload.session_statistics import session_statistics
-from tidegate.workload.statistics import statistics_of
+from tidegate.workload.statistics.logs import statistics_of
+from tidegate.workload.statistics.pools import pool_statistics
+from tidegate.workload.statistics.sessions import session_statistics
 from tidegate.workload.traces.agentic import read_sessions
 from tidegate.workload.traces.formats import Format, detect, read_rows
 from tidegate.workload.traces.lines import Lines

@@ -13,10 +13,10 @@ from rich.table import Table
 from tidegate.core.records import Distribution
 from tidegate.core.text import printable
 from tidegate.core.units import format_number, format_ratio, format_span
-from tidegate.workload.pool_statistics import PoolStatistics
-from tidegate.workload.reuse import Reuse
-from tidegate.workload.session_statistics import SessionStatistics
-from tidegate.workload.statistics import ArrivalFigures, LogStatistics
+from tidegate.workload.statistics.logs import ArrivalFigures, LogStatistics
+from tidegate.workload.statistics.pools import PoolStatistics
+from tidegate.workload.statistics.reuse import Reuse
+from tidegate.workload.statistics.sessions import SessionStatistics
 from tidegate.workload.traces.formats import Format
 
 MOST_MODELS = 5

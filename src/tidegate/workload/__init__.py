@@ -1,1 +1,1 @@
-"""What comes in? Arrival instants, recorded traces, and the requests planned from them."""
+"""What comes in? The requests of a run, planned by laws or from recorded traces."""

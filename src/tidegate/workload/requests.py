@@ -15,9 +15,9 @@ from typing import Protocol
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Arrivals
 from tidegate.workload.dice import recorded_number, source_number
-from tidegate.workload.lengths import Lengths
+from tidegate.workload.laws.arrivals import Arrivals
+from tidegate.workload.laws.lengths import Lengths
 from tidegate.workload.traces.rows import TraceRow
 
 

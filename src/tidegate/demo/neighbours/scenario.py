@@ -19,11 +19,11 @@ from tidegate.config.simulation import SimulationConfig
 from tidegate.config.traces import load_trace
 from tidegate.policy.settings import MINUTE_S, LimitSettings
 from tidegate.sim.profiles import Profile, named
-from tidegate.workload.arrivals import Constant, Poisson
-from tidegate.workload.lengths import same_lengths, trace_lengths
+from tidegate.workload.laws.arrivals import Constant, Poisson
+from tidegate.workload.laws.lengths import same_lengths, trace_lengths
 from tidegate.workload.requests import PlannedRequest, TenantShare, plan_requests
-from tidegate.workload.scaling import windowed
 from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.scaling import windowed
 
 CONFIG, PROFILE, TRACE = "neighbours/noisy-neighbour.yaml", "demo-128k", "azure-conv"
 TRACE_WINDOW_S = (60.0, 1200.0)

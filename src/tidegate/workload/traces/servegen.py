@@ -2,7 +2,7 @@
 minutes.
 
 Source: ServeGen, arXiv:2505.09999 (github.com/alibaba/ServeGen, data/), converted to two CSV files a pool.
-These are summaries of logs, not logs: `client_pools.ClientPool` draws requests from them.
+These are summaries of logs, not logs: `sources.client_pools.ClientPool` draws requests from them.
 
 `POOL.client_rates.csv`: client, t_s (window start), rate_rps, cv (of gaps), pattern (the law that fitted:
 Gamma or Weibull), param1, param2. `POOL.client_lengths.csv`: client, t_s (of 6-hour windows), field, mean,
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.laws import Quantiles
+from tidegate.workload.laws.numbers import Quantiles
 from tidegate.workload.traces.lines import Lines, csv_cells, seconds
 
 WINDOW_S = 600.0

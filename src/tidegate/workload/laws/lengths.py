@@ -15,7 +15,7 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.dice import dice
-from tidegate.workload.laws import Law, whole
+from tidegate.workload.laws.numbers import Law, whole
 from tidegate.workload.traces.rows import TraceRow
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.shared_data import shared
 from tidegate.config.traces import open_lines
 from tidegate.core.records import Distribution
-from tidegate.workload.session_statistics import SessionStatistics, session_statistics
+from tidegate.workload.statistics.sessions import SessionStatistics, session_statistics
 from tidegate.workload.traces.agentic import read_sessions
 
 

@@ -10,7 +10,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.rates import Diurnal, Piecewise, Rate, Steady
+from tidegate.workload.laws.rates import Diurnal, Piecewise, Rate, Steady
 
 
 @st.composite

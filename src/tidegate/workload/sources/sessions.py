@@ -15,7 +15,6 @@ from math import inf
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Arrivals
 from tidegate.workload.dice import (
     MOST_BLOCKS,
     block_number,
@@ -24,8 +23,9 @@ from tidegate.workload.dice import (
     session_number,
     source_number,
 )
-from tidegate.workload.laws import Fixed, Law, whole
-from tidegate.workload.lengths import Lengths
+from tidegate.workload.laws.arrivals import Arrivals
+from tidegate.workload.laws.lengths import Lengths
+from tidegate.workload.laws.numbers import Fixed, Law, whole
 from tidegate.workload.requests import PlannedRequest, Sender
 
 

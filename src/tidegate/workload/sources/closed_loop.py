@@ -13,8 +13,8 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.dice import MOST_SESSIONS, dice, index_of, session_number, source_number
-from tidegate.workload.laws import Fixed, Law
-from tidegate.workload.lengths import LengthLaw, Lengths
+from tidegate.workload.laws.lengths import LengthLaw, Lengths
+from tidegate.workload.laws.numbers import Fixed, Law
 from tidegate.workload.requests import PlannedRequest, Sender
 
 

@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import chain
 from math import inf
 
-from tidegate.workload.arrivals import Arrivals
 from tidegate.workload.dice import block_number, dice, recorded_number, session_number, source_number
-from tidegate.workload.lengths import Lengths
+from tidegate.workload.laws.arrivals import Arrivals
+from tidegate.workload.laws.lengths import Lengths
 from tidegate.workload.requests import SENDER, PlannedRequest, Sender
 from tidegate.workload.traces.agentic import Chain, RecordedSession, RecordedTurn
 

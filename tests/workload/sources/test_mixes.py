@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Constant, Poisson, Renewal
-from tidegate.workload.clients import ClosedLoop, ClosedLoopSettings
 from tidegate.workload.dice import dice
-from tidegate.workload.gaps import Gamma
-from tidegate.workload.laws import Exponential, Fixed
-from tidegate.workload.lengths import Independent
-from tidegate.workload.mixes import Mix
+from tidegate.workload.laws.arrivals import Constant, Poisson, Renewal
+from tidegate.workload.laws.gaps import Gamma
+from tidegate.workload.laws.lengths import Independent
+from tidegate.workload.laws.numbers import Exponential, Fixed
 from tidegate.workload.requests import OpenLoop, PlannedRequest, Sender, Workload, replayed, sent
-from tidegate.workload.sessions import Sessions, SessionSettings
+from tidegate.workload.sources.closed_loop import ClosedLoop, ClosedLoopSettings
+from tidegate.workload.sources.mixes import Mix
+from tidegate.workload.sources.sessions import Sessions, SessionSettings
 from tidegate.workload.traces.rows import TraceRow
 
 LENGTHS = Independent(Exponential(100), Exponential(10))

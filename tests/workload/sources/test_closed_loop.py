@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.clients import ClosedLoop, ClosedLoopSettings
-from tidegate.workload.laws import Exponential, Fixed, Law
-from tidegate.workload.lengths import Independent
+from tidegate.workload.laws.lengths import Independent
+from tidegate.workload.laws.numbers import Exponential, Fixed, Law
 from tidegate.workload.requests import PlannedRequest, Sender
+from tidegate.workload.sources.closed_loop import ClosedLoop, ClosedLoopSettings
 
 LENGTHS = Independent(Exponential(100), Exponential(10))
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.records import Distribution
-from tidegate.workload.arrivals import Poisson
-from tidegate.workload.counting import Moments, Tally, WindowCounter
+from tidegate.workload.laws.arrivals import Poisson
+from tidegate.workload.statistics.counting import Moments, Tally, WindowCounter
 
 
 def same(one: float, other: float) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from tests.shared_data import shared
 from tidegate.config.traces import open_lines
 from tidegate.core.records import Distribution
-from tidegate.workload.statistics import LogStatistics, statistics_of
+from tidegate.workload.statistics.logs import LogStatistics, statistics_of
 from tidegate.workload.traces.formats import Format, detect, read_rows
 from tidegate.workload.traces.rows import TraceRow
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Constant, Poisson, Replay
-from tidegate.workload.laws import Exponential, Fixed
+from tidegate.workload.laws.arrivals import Constant, Poisson, Replay
+from tidegate.workload.laws.numbers import Exponential, Fixed
 from tidegate.workload.requests import PlannedRequest
-from tidegate.workload.sessions import Sessions, SessionSettings
+from tidegate.workload.sources.sessions import Sessions, SessionSettings
 from tidegate.workload.traces.rows import TraceRow
 
 FIXED = SessionSettings(

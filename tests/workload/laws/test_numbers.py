@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import percentile
-from tidegate.workload.laws import Empirical, Exponential, Fixed, Law, Lognormal, Quantiles, whole
+from tidegate.workload.laws.numbers import Empirical, Exponential, Fixed, Law, Lognormal, Quantiles, whole
 
 COUNT = 50_000
 LAWS: list[Law] = [

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from tidegate.workload.reuse import UnlimitedCache
+from tidegate.workload.statistics.reuse import UnlimitedCache
 
 # Prompts as paths through a tree: three ways at each step, so that they share heads of all lengths.
 PROMPTS = st.lists(st.lists(st.integers(0, 2), max_size=5), max_size=30)

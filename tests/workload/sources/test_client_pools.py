@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tests.shared_data import shared
 from tidegate.config.traces import open_lines
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.client_pools import ClientPool, PoolSettings
-from tidegate.workload.laws import Quantiles
-from tidegate.workload.pool_statistics import pool_statistics
+from tidegate.workload.laws.numbers import Quantiles
 from tidegate.workload.requests import PlannedRequest, Sender
+from tidegate.workload.sources.client_pools import ClientPool, ClientPoolSettings
+from tidegate.workload.statistics.pools import pool_statistics
 from tidegate.workload.traces.servegen import ClientLengths, ClientWindow, read_lengths, read_rates
 
 
@@ -68,7 +68,7 @@ def test_a_published_pool_comes_back() -> None:
     windows = list(read_rates(open_lines(shared("servegen/deepseek-r1.client_rates.csv.gz"))))
     tables = list(read_lengths(open_lines(shared("servegen/deepseek-r1.client_lengths.csv.gz"))))
 
-    found = list(ClientPool(windows, tables, PoolSettings(rate_factor=0.1), seed=7).starts())
+    found = list(ClientPool(windows, tables, ClientPoolSettings(rate_factor=0.1), seed=7).starts())
 
     for half in (0, 1):
         expected = sum(each.rate_per_s * 60 for each in windows if each.start_s // 43_200 == half)
@@ -91,7 +91,9 @@ def test_each_window_has_its_rate_and_its_bursts() -> None:
     counts: dict[int, list[int]] = defaultdict(list)
     gaps_s: dict[int, list[float]] = defaultdict(list)
     for seed in range(400):
-        instants = [each.at_s for each in ClientPool(windows, lengths(0, 10), PoolSettings(), seed).starts()]
+        instants = [
+            each.at_s for each in ClientPool(windows, lengths(0, 10), ClientPoolSettings(), seed).starts()
+        ]
         by_window = Counter(int(at_s // 600) for at_s in instants)
         for window in range(3):
             counts[window].append(by_window[window])
@@ -113,7 +115,7 @@ def test_clients_do_not_depend_on_each_other(seed: int) -> None:
     """Without the others a client asks for the same at the same instants."""
     windows = [ClientWindow(client, 600.0 * n, 0.02, 2.0, "Gamma") for client in range(3) for n in range(2)]
     tables = [table for client in range(3) for table in lengths(client, 10 * (client + 1))]
-    settings = PoolSettings(tenant_per_client=True, sender=Sender(tenant="pool"))
+    settings = ClientPoolSettings(tenant_per_client=True, sender=Sender(tenant="pool"))
 
     together = list(ClientPool(windows, tables, settings, seed).starts())
     alone = list(ClientPool([each for each in windows if each.client == 1], tables, settings, seed).starts())
@@ -126,7 +128,7 @@ def test_a_part_of_the_days() -> None:
     windows = [ClientWindow(0, 600.0 * n, 1.0, 1.0, "Gamma") for n in range(72)]
     tables = [*lengths(0, 10), *lengths(0, 1000, 21_600.0)]
 
-    found = list(ClientPool(windows, tables, PoolSettings(from_s=21_000.0, for_s=900.0), 1).starts())
+    found = list(ClientPool(windows, tables, ClientPoolSettings(from_s=21_000.0, for_s=900.0), 1).starts())
 
     assert 0 < found[0].at_s < 60 < 840 < found[-1].at_s < 900
     for each in found:
@@ -138,7 +140,7 @@ def test_who_has_no_lengths_has_anothers() -> None:
     windows = [ClientWindow(client, 0.0, 1.0, 1.0, "Gamma") for client in range(2)]
     images = lengths(1, 100, prompt="text_tokens") + lengths(1, 100, prompt="image_tokens")[:1]
 
-    found = list(ClientPool(windows, images, PoolSettings(tenant_per_client=True), 1).starts())
+    found = list(ClientPool(windows, images, ClientPoolSettings(tenant_per_client=True), 1).starts())
 
     assert {each.tenant for each in found} == {"default-0", "default-1"}
     assert all(200 <= each.prompt_tokens <= 400 and 50 <= each.output_tokens <= 100 for each in found)
@@ -146,7 +148,7 @@ def test_who_has_no_lengths_has_anothers() -> None:
 
 def test_nobody_waits_in_a_pool() -> None:
     """No request has a next one."""
-    pool = ClientPool([ClientWindow(0, 0.0, 1.0, 1.0, "Gamma")], lengths(0, 10), PoolSettings(), 1)
+    pool = ClientPool([ClientWindow(0, 0.0, 1.0, 1.0, "Gamma")], lengths(0, 10), ClientPoolSettings(), 1)
 
     assert pool.after(PlannedRequest(at_s=0, prompt_tokens=1, output_tokens=1), 1.0, True) is None  # type: ignore[func-returns-value]
 
@@ -154,12 +156,12 @@ def test_nobody_waits_in_a_pool() -> None:
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: PoolSettings(from_s=10.0), "from_s of a pool is a multiple of 600 s, not 10"),
-        (lambda: PoolSettings(for_s=nan), "for_s of a pool is above 0, not nan"),
-        (lambda: PoolSettings(rate_factor=inf), "rate_factor of a pool is above 0, not inf"),
-        (lambda: ClientPool([], lengths(0, 10), PoolSettings(), 0), "no client of the pool asks"),
+        (lambda: ClientPoolSettings(from_s=10.0), "from_s of a pool is a multiple of 600 s, not 10"),
+        (lambda: ClientPoolSettings(for_s=nan), "for_s of a pool is above 0, not nan"),
+        (lambda: ClientPoolSettings(rate_factor=inf), "rate_factor of a pool is above 0, not inf"),
+        (lambda: ClientPool([], lengths(0, 10), ClientPoolSettings(), 0), "no client of the pool asks"),
         (
-            lambda: ClientPool([ClientWindow(0, 0.0, 1.0, 1.0, "Gamma")], [], PoolSettings(), 0),
+            lambda: ClientPool([ClientWindow(0, 0.0, 1.0, 1.0, "Gamma")], [], ClientPoolSettings(), 0),
             "no client of the pool has lengths; give its client_lengths file",
         ),
     ],

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.laws import Exponential, Fixed, Law
-from tidegate.workload.lengths import Independent, Lengths, Pairs
+from tidegate.workload.laws.lengths import Independent, Lengths, Pairs
+from tidegate.workload.laws.numbers import Exponential, Fixed, Law
 
 SEEDS = st.integers(0, 2**32)
 

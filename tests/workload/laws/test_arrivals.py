@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.arrivals import Constant, Poisson, Renewal, Replay
-from tidegate.workload.gaps import Even, Gamma, Gaps, Memoryless, Weibull
-from tidegate.workload.rates import Diurnal, Piecewise
+from tidegate.workload.laws.arrivals import Constant, Poisson, Renewal, Replay
+from tidegate.workload.laws.gaps import Even, Gamma, Gaps, Memoryless, Weibull
+from tidegate.workload.laws.rates import Diurnal, Piecewise
 from tidegate.workload.traces.rows import TraceRow
 
 SEEDS = st.integers(0, 2**32)

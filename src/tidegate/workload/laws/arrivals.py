@@ -15,8 +15,8 @@ from random import Random
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.gaps import Gaps, Memoryless
-from tidegate.workload.rates import Rate, Steady
+from tidegate.workload.laws.gaps import Gaps, Memoryless
+from tidegate.workload.laws.rates import Rate, Steady
 from tidegate.workload.traces.rows import TraceRow
 
 

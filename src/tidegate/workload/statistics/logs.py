@@ -8,8 +8,8 @@ from math import nan
 import msgspec
 
 from tidegate.core.records import Distribution
-from tidegate.workload.counting import Moments, Tally, WindowCounter, Windows
-from tidegate.workload.reuse import Reuse, UnlimitedCache
+from tidegate.workload.statistics.counting import Moments, Tally, WindowCounter, Windows
+from tidegate.workload.statistics.reuse import Reuse, UnlimitedCache
 from tidegate.workload.traces.rows import TraceRow
 
 WINDOWS_S = (1, 10, 60)

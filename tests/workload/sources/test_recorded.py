@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidegate.workload.arrivals import Constant, Replay
-from tidegate.workload.recorded import SessionReplay
+from tidegate.workload.laws.arrivals import Constant, Replay
 from tidegate.workload.requests import PlannedRequest, Sender
+from tidegate.workload.sources.recorded import SessionReplay
 from tidegate.workload.traces.agentic import RecordedSession, read_sessions
 from tidegate.workload.traces.rows import TraceRow
 

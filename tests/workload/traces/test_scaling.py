@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from tidegate.config.traces import load_trace
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.scaling import SHIFT_S, at_rate, sped_up, spread, windowed
-from tidegate.workload.statistics import statistics_of
+from tidegate.workload.statistics.logs import statistics_of
 from tidegate.workload.traces.rows import TraceRow
+from tidegate.workload.traces.scaling import SHIFT_S, at_rate, sped_up, spread, windowed
 
 ROWS = st.lists(
     st.builds(

@@ -18,9 +18,9 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.dice import dice
-from tidegate.workload.gaps import LEAST_CV, MOST_CV, Even, Gamma, Gaps, Memoryless, Weibull
-from tidegate.workload.laws import Quantiles, whole
-from tidegate.workload.lengths import Lengths
+from tidegate.workload.laws.gaps import LEAST_CV, MOST_CV, Even, Gamma, Gaps, Memoryless, Weibull
+from tidegate.workload.laws.lengths import Lengths
+from tidegate.workload.laws.numbers import Quantiles, whole
 from tidegate.workload.requests import SENDER, PlannedRequest, Sender
 from tidegate.workload.traces.servegen import WINDOW_S, ClientLengths, ClientWindow
 
@@ -29,7 +29,7 @@ PROMPT_FIELDS = ("input_tokens", "text_tokens", "image_tokens")
 OUTPUT_FIELD = "output_tokens"
 
 
-class PoolSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ClientPoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which part of a pool's days, at which share of its rate, by whom."""
 
     from_s: float = 0.0
@@ -58,7 +58,7 @@ class ClientPool:
         self,
         windows: Iterable[ClientWindow],
         lengths: Iterable[ClientLengths],
-        settings: PoolSettings,
+        settings: ClientPoolSettings,
         seed: int,
         *,
         name: str = "pool",
@@ -128,7 +128,9 @@ class ClientPool:
         return dice(self._seed, self._name, "stand-in", client).choices(known, loads)[0]
 
 
-def _by_client(windows: Iterable[ClientWindow], settings: PoolSettings) -> dict[int, list[ClientWindow]]:
+def _by_client(
+    windows: Iterable[ClientWindow], settings: ClientPoolSettings
+) -> dict[int, list[ClientWindow]]:
     found: dict[int, list[ClientWindow]] = {}
     for each in windows:
         if settings.from_s <= each.start_s < settings.from_s + settings.for_s and each.rate_per_s > 0:

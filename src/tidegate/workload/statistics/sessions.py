@@ -9,8 +9,8 @@ from statistics import mean, stdev
 import msgspec
 
 from tidegate.core.records import Distribution, percentile
-from tidegate.workload.counting import Tally
-from tidegate.workload.reuse import Reuse, UnlimitedCache
+from tidegate.workload.statistics.counting import Tally
+from tidegate.workload.statistics.reuse import Reuse, UnlimitedCache
 from tidegate.workload.traces.agentic import Chain, RecordedSession, RecordedTurn
 
 

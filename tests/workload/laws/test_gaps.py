@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.gaps import Even, Gamma, Gaps, Memoryless, Weibull, weibull_shape
+from tidegate.workload.laws.gaps import Even, Gamma, Gaps, Memoryless, Weibull, weibull_shape
 
 LAWS: list[Gaps] = [Even(), Memoryless(), Gamma(0.3), Gamma(3.0), Weibull(0.3), Weibull(3.0)]
 CVS = {Even: 0.0, Memoryless: 1.0}

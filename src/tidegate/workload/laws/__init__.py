@@ -1,0 +1,1 @@
+"""By which laws is a workload drawn: when, how long, how much?"""

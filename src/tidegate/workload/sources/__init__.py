@@ -1,0 +1,1 @@
+"""Who asks, and what does each do once it has been answered?"""

@@ -1,0 +1,1 @@
+"""What does a recorded load look like, in numbers?"""
