@@ -16,7 +16,7 @@ from tidegate.simulate.plan import (
     Plan,
     Point,
     header_of,
-    points,
+    judged_points,
     runs_of,
     values_of,
     warm_up_of,
@@ -33,7 +33,7 @@ def file(tmp_path: Path) -> Path:
 
 def planned(file: Path, *sweeps: str, **changes: Any) -> list[Point]:
     """The points of a plan, all of which can be."""
-    found = points(Plan(file=file, load=Load(askers=()), sweeps=sweeps, **changes))
+    found = judged_points(Plan(file=file, load=Load(askers=()), sweeps=sweeps, **changes))
     possible = [each for each in found if isinstance(each, Point)]
     assert len(possible) == len(found)
     return possible
@@ -61,7 +61,7 @@ def test_every_option_can_be_swept(file: Path) -> None:
 
 def test_a_profile_that_would_do_nothing(file: Path) -> None:
     """The file has the last word on what engines are: a sweep over nothing is refused, with the remedy."""
-    (found,) = points(Plan(file=file, load=Load(askers=()), profile="h100-8b"))
+    (found,) = judged_points(Plan(file=file, load=Load(askers=()), profile="h100-8b"))
     (one, two) = planned(file, "simulation.pools.*.profile=demo,h100-8b")
 
     assert isinstance(found, Impossible)
@@ -116,7 +116,7 @@ def test_a_point_that_cannot_be(file: Path, sweep: str, problem: str) -> None:
     """It is named with its problem, and the others are there."""
     text = file.read_text().replace("{profile: demo}", "{}")
     file.write_text(text)
-    found = points(Plan(file=file, load=Load(askers=()), sweeps=(sweep,)))
+    found = judged_points(Plan(file=file, load=Load(askers=()), sweeps=(sweep,)))
     left_out = [each for each in found if isinstance(each, Impossible)]
 
     assert len(left_out) == 1
@@ -139,7 +139,7 @@ def test_the_header(file: Path) -> None:
     """A line says what will be run, before it is."""
     plan = Plan(file=file, load=Load(askers=()), sweeps=("rate=5,6",), repeat=2)
 
-    assert header_of(plan, points(plan)) == (
+    assert header_of(plan, judged_points(plan)) == (
         f"simulating {file}: 2 points, the first of them: 1 pool, 2 replicas; "
         "5 requests/s, Poisson, 512 prompt tokens, 128 output tokens, for 10m; seeds 1 to 2"
     )

@@ -80,7 +80,7 @@ class Impossible(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-def points(plan: Plan) -> list[Point | Impossible]:
+def judged_points(plan: Plan) -> list[Point | Impossible]:
     """Every point of the plan. Raises ConfigurationError for what is wrong with all of them."""
     text = read(plan.file)
     swept = points_of(plan.sweeps)
@@ -131,7 +131,7 @@ def header_of(plan: Plan, planned: Sequence[Point | Impossible]) -> str:
     """What will be run, in a line."""
     first = next(each for each in planned if isinstance(each, Point))
     replicas = sum(map(len, first.scenario.pools.values()))
-    fleet = f"{_many(len(first.scenario.pools), 'pool')}, {_many(replicas, 'replica')}"
+    fleet = f"{_counted(len(first.scenario.pools), 'pool')}, {_counted(replicas, 'replica')}"
     seeds = f"seed {plan.seed}" if plan.repeat == 1 else f"seeds {plan.seed} to {plan.seed + plan.repeat - 1}"
     sweep = f"{len(planned)} points, the first of them: " if len(planned) > 1 else ""
     return f"simulating {plan.file}: {sweep}{fleet}; {first.load}; {seeds}"
@@ -218,5 +218,5 @@ def _load_values(own: Mapping[str, str]) -> dict[str, Any]:
     return values
 
 
-def _many(count: int, word: str) -> str:
+def _counted(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"

@@ -27,11 +27,9 @@ BOUNDARIES = {
 
 
 CHANGING = "load or fleet change over the run: intervals, which take them for steady, are rough"
-SHORT = (
+TOO_SHORT = (
     "even the longest batches hang together, so that the intervals are too narrow: run longer, or --repeat"
 )
-
-
 SATURATED = (
     "half of the requests queued, and near saturation one run's intervals are too narrow (above 80 % "
     "of capacity they hold the truth in 60 to 90 % of runs): --repeat"
@@ -108,16 +106,17 @@ def point_over(point: PointResult, runs: Sequence[RunResult]) -> PointResult:
     if not runs:
         return point
     figures = figures_over([run.figures for run in runs])
+    conservation = _conserved(runs)
     return msgspec.structs.replace(
         point,
         seeds=tuple(run.seed for run in runs),
         figures=figures,
         engines=engines_over([run.engines for run in runs]),
-        conservation=_conserved(runs),
+        conservation=conservation,
         warm_up_s=estimate_over([run.window.from_s for run in runs]),
         measured_s=sum(run.window.span_s for run in runs),
         simulated_s=sum(run.simulated_s for run in runs),
-        warnings=tuple(_warnings(figures, runs)),
+        warnings=tuple(_warnings(figures, runs, conservation)),
     )
 
 
@@ -137,7 +136,9 @@ def _conserved(runs: Sequence[RunResult]) -> Conservation | None:
     return Conservation(**sums, retries=sum(run.retries for run in whole))
 
 
-def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
+def _warnings(
+    figures: Figures, runs: Sequence[RunResult], conservation: Conservation | None
+) -> Iterator[str]:
     spreads = [(heading, spread) for heading, spread in latencies(figures)[:3] if spread.count]
     if not spreads:
         yield "nothing was answered: there is nothing to measure"
@@ -165,11 +166,10 @@ def _warnings(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
         names = ", ".join(sorted(bursts))
         yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
     if any(spread.correlated for _, spread in spreads):
-        yield CHANGING if runs[0].changing else SHORT
+        yield CHANGING if runs[0].changing else TOO_SHORT
     elif len(runs) == 1 and figures.total.queued_s.p50.value > 0:
         yield SATURATED
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"
-    conserved = _conserved(runs)
-    if conserved is not None and not conserved.holds:
+    if conservation is not None and not conservation.holds:
         yield "requests were lost or counted twice: this is a fault of the simulator; please report it"

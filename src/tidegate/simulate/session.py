@@ -24,7 +24,7 @@ from tidegate.simulate.execution import Done, Failure, Task, here, in_processes,
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.load import span_of
 from tidegate.simulate.parquet import ParquetFile
-from tidegate.simulate.plan import Impossible, Plan, Point, header_of, points, runs_of
+from tidegate.simulate.plan import Impossible, Plan, Point, header_of, judged_points, runs_of
 from tidegate.simulate.progress import progress
 from tidegate.simulate.results import PointResult, Result, point_over
 from tidegate.simulate.run import Plots, RunResult
@@ -81,7 +81,7 @@ class Gathered:
 
 def run_plan(plan: Plan, output: Output, *, jobs: int | None = None, ray: str | None = None) -> int:
     """Run all of it, report, and return the exit status. Raises ConfigurationError if nothing can be run."""
-    planned = points(plan)
+    planned = judged_points(plan)
     _check(planned, output)
     typer.echo(header_of(plan, planned), err=True)
     _say(planned)

@@ -87,9 +87,7 @@ def as_figure(plot: Plot) -> str:
     title = f"<strong>{escape(plot.title)}</strong>"
     series = [_cleaned(each, plot) for each in plot.series[:MOST_SERIES]]
     if not any(each.x for each in series):
-        return (
-            f"<figure><strong>{escape(plot.title)}</strong><figcaption>nothing to show</figcaption></figure>"
-        )
+        return f"<figure>{title}<figcaption>nothing to show</figcaption></figure>"
     stacks = _stacked(series) if plot.stacked else series
     x = _scale(
         plot.x, [v for each in series for v in each.x] + [m.x for m in plot.marks], LEFT, WIDTH - RIGHT
