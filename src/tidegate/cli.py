@@ -22,7 +22,7 @@ COMMANDS = {
     "demo": "tidegate.demo.commands:demo_app",
     "config": "tidegate.config.commands:config_app",
     "key": "tidegate.config.commands:key_app",
-    "trace": "tidegate.simulate.traces_command:trace_app",
+    "trace": "tidegate.simulate.traces.command:trace_app",
     "tape": "tidegate.gateway.tapes:tape_app",
 }
 """Where each is found, in the order of the help page."""

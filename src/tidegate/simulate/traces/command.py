@@ -11,7 +11,7 @@ from rich.console import Console
 from tidegate.config.telling import problems_told
 from tidegate.config.traces import SHIPPED, open_lines
 from tidegate.core.text import as_json
-from tidegate.simulate.traces_report import TraceReport, as_table
+from tidegate.simulate.traces.report import TraceReport, as_table
 from tidegate.workload.statistics.logs import statistics_of
 from tidegate.workload.statistics.pools import pool_statistics
 from tidegate.workload.statistics.sessions import session_statistics

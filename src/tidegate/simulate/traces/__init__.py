@@ -1,0 +1,1 @@
+"""What does `tidegate trace` say of a trace? It simulates nothing."""
