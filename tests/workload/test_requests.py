@@ -7,6 +7,7 @@ from itertools import islice
 from math import inf, nan, sqrt
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +18,7 @@ from tidegate.workload.laws.lengths import Lengths, same_lengths, trace_lengths
 from tidegate.workload.requests import (
     OpenLoop,
     PlannedRequest,
+    Sender,
     TenantShare,
     plan_requests,
     replayed,
@@ -136,6 +138,21 @@ def test_conversations_and_blocks_of_a_trace() -> None:
     assert len({r.prefix for r in plan}) == 1
     assert not {*plan[0].prefix} & {*other[0].prefix}
     assert not {r.session for r in plan} & {r.session for r in other}
+
+
+def test_a_trace_is_asked_for_by_its_sender() -> None:
+    """All that a sender says stands in each request, and its tenant where one is drawn beside others."""
+    rows = [TraceRow(float(n), 40, 1, session=n % 5) for n in range(50)]
+    sender = Sender(tenant="lab", priority="batch", model="large", max_tokens=9, streams=False)
+
+    plan = list(replayed(rows, Random(1), sender=sender))
+    drawn = list(replayed(rows, Random(1), sender=sender, tenants=[TenantShare("a"), TenantShare("b")]))
+
+    assert {(r.tenant, r.priority, r.model, r.max_tokens, r.streams) for r in plan} == {
+        ("lab", "batch", "large", 9, False)
+    }
+    assert {r.tenant for r in drawn} == {"a", "b"}
+    assert [msgspec.structs.replace(r, tenant="lab") for r in drawn] == plan
 
 
 def test_nobody_waits_in_an_open_loop() -> None:

@@ -43,6 +43,11 @@ from tidegate.workload.traces.agentic import read_sessions
             "request 0: 'x' is no block id and no range of them",
         ),
         (
+            '{"id": "a", "block_size": 64, "requests": [{"t": 0, "type": "n", "in": 64, "out": 1,'
+            ' "hash_ids": "1-99999999999999999999"}]}',
+            "request 0: 99999999999999999999 block ids for a prompt of 64 tokens in blocks of 64",
+        ),
+        (
             '{"id": "a", "block_size": 64, "requests": [{"t": 2, "type": "n", "in": 1, "out": 1},'
             ' {"t": 1, "type": "n", "in": 1, "out": 1}]}',
             "request 1: is 1 s before the one above it; sort them by `t`",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from math import inf, nan, sqrt
 from random import Random
 from statistics import mean
@@ -15,7 +16,7 @@ from tidegate.config.traces import load_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.statistics.logs import statistics_of
 from tidegate.workload.traces.rows import TraceRow
-from tidegate.workload.traces.scaling import SHIFT_S, at_rate, sped_up, spread, windowed
+from tidegate.workload.traces.scaling import SHIFT_S, at_rate, part_of, sped_up, spread, windowed
 
 ROWS = st.lists(
     st.builds(
@@ -55,6 +56,22 @@ def test_speed_divides_time_and_leaves_the_rest(rows: list[TraceRow], time_scale
 
     assert [row.arrived_s for row in found] == [row.arrived_s / time_scale for row in rows]
     assert list(map(told, found)) == list(map(told, rows))
+
+
+@given(ROWS, st.floats(0, 5_000), st.floats(1, 5_000), st.floats(0.1, 10), SEEDS)
+def test_a_part_fills_the_time_of_its_replay(
+    rows: list[TraceRow], from_s: float, for_s: float, time_scale: float, seed: int
+) -> None:
+    """`for_s` seconds of the replay are `time_scale` times as long in the trace; order stays."""
+    inside = [row for row in rows if from_s <= row.arrived_s < from_s + for_s * time_scale]
+
+    found = part_of(rows, from_s, for_s, time_scale)
+    moved = part_of(rows, from_s, for_s, time_scale, Random(seed))
+
+    assert list(map(told, found)) == list(map(told, moved)) == list(map(told, inside))
+    assert [row.arrived_s for row in found] == [(row.arrived_s - from_s) / time_scale for row in inside]
+    # A last step, as long as the one before it, may reach beyond the window.
+    assert all(earlier.arrived_s <= later.arrived_s for earlier, later in pairwise(moved))
 
 
 @given(ROWS, SEEDS)

@@ -13,7 +13,15 @@ from typing import Annotated, Literal
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.workload.traces.lines import Count, Lines, Seconds, block_ranges, check_blocks, json_objects
+from tidegate.workload.traces.lines import (
+    Count,
+    Lines,
+    Seconds,
+    block_ranges,
+    check_blocks,
+    ids_in,
+    json_objects,
+)
 
 KEYS = ("id", "block_size", "requests")
 
@@ -40,7 +48,7 @@ class RecordedTurn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def full_blocks(self) -> int:
         """How many they are."""
-        return sum(map(len, self.blocks))
+        return ids_in(self.blocks)
 
 
 class Chain(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,7 +155,7 @@ def _turn(
         raise ValueError(f"is {-gap_s:g} s before the one above it; sort them by `t`")
     took_s = 0.0 if before is None else before.took_s or 0.0
     blocks = block_ranges(request.hash_ids, ",")
-    check_blocks(sum(each.stop - each.start for each in blocks), request.prompt, block_tokens)
+    check_blocks(ids_in(blocks), request.prompt, block_tokens)
     return RecordedTurn(
         at_s=request.t,
         think_s=max(0.0, gap_s - took_s) if request.think_time is None else request.think_time,

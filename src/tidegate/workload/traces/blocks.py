@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from tidegate.workload.traces.lines import Lines, block_ranges, check_blocks, csv_cells, in_order, tokens
+from tidegate.workload.traces.lines import (
+    Lines,
+    block_ranges,
+    check_blocks,
+    csv_cells,
+    ids_in,
+    in_order,
+    tokens,
+)
 from tidegate.workload.traces.rows import TraceRow
 
 BLOCK_TOKENS = 16
@@ -28,13 +36,13 @@ def read_blocks(lines: Lines, name: str = "trace") -> Iterator[TraceRow]:
         at_ns = tokens(TIME, at)
         started_ns = at_ns if started_ns is None else started_ns
         prompt_tokens = tokens(PROMPT, prompt)
-        prefix = tuple(chain.from_iterable(block_ranges(blocks.strip(), " ")))
-        check_blocks(len(prefix), prompt_tokens, BLOCK_TOKENS)
+        ranges = block_ranges(blocks.strip(), " ")
+        check_blocks(ids_in(ranges), prompt_tokens, BLOCK_TOKENS)
         return TraceRow(
             (at_ns - started_ns) / 1e9,
             prompt_tokens,
             tokens(OUTPUT, output),
-            prefix=prefix,
+            prefix=tuple(chain.from_iterable(ranges)),
             prefix_block_tokens=BLOCK_TOKENS,
         )
 

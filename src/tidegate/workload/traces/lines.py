@@ -148,6 +148,11 @@ def block_ranges(text: str, separator: str) -> tuple[range, ...]:
     return tuple(ranges)
 
 
+def ids_in(ranges: Iterable[range]) -> int:
+    """How many ids they have, however many: `len` has an end, and a typing error in a file may lie beyond."""
+    return sum(each.stop - each.start for each in ranges)
+
+
 def check_blocks(blocks: int, prompt_tokens: int, block_tokens: int) -> None:
     """Raises ValueError unless a prompt has a block id for each block, or for each full one."""
     if blocks not in (prompt_tokens // block_tokens, -(-prompt_tokens // block_tokens)):
