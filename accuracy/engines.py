@@ -58,6 +58,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu: str
     """As the operator tables call it."""
+    model: str
     shape: Shape
     tensor_ranks: int
     data_ranks: int
@@ -80,6 +81,11 @@ def engine(run: Run) -> Engine:
             [f"run {run.name}: data-parallel ranks are modelled only if they share experts"]
         )
     if description.kv_cache is not None:
+        block_tokens = description.kv_cache.block_size
+        if block_tokens != BLOCK_TOKENS:
+            raise ConfigurationError(
+                [f"run {run.name}: blocks of {block_tokens} tokens; only {BLOCK_TOKENS} are modelled"]
+            )
         blocks = description.kv_cache.num_gpu_blocks
     else:
         weights = shape.weight_bytes(tensor_ranks, data_ranks * tensor_ranks if shape.num_experts else 1)
@@ -87,6 +93,7 @@ def engine(run: Run) -> Engine:
         blocks = int(left / (BLOCK_TOKENS * shape.kv_bytes_per_token(tensor_ranks)))
     return Engine(
         gpu=gpu,
+        model=description.model,
         shape=shape,
         tensor_ranks=tensor_ranks,
         data_ranks=data_ranks,

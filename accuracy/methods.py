@@ -55,10 +55,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     series: Series | None = None
 
 
-def by_tables(run: Run, runs: Sequence[Run], fitted: dict[str, float] | None = None) -> Result:
-    """With the operator tables. `fitted`: constants of an earlier fit."""
+def by_tables(run: Run, runs: Sequence[Run]) -> Result:
+    """With the operator tables; their constant is fitted on the others of `runs`."""
     others = [other for other in runs if other is not run and engine(other).gpu == engine(run).gpu]
-    gap_s = _gap_s(others) if fitted is None else fitted.get("gap_s", 0.0)
+    gap_s = _gap_s(others)
     result = _judged(
         run,
         "tables",
@@ -68,8 +68,7 @@ def by_tables(run: Run, runs: Sequence[Run], fitted: dict[str, float] | None = N
         ", ".join(other.name for other in others) or "nothing",
     )
     one = engine(run)
-    curve = table_of(one, run.description.model, gap_s)
-    return msgspec.structs.replace(result, series=second_by_second(run, one, curve))
+    return msgspec.structs.replace(result, series=second_by_second(run, one, table_of(one, gap_s)))
 
 
 def calibrated(run: Run, fitted: dict[str, float] | None = None) -> Result:
@@ -121,10 +120,10 @@ def _slowed(one: Engine, slower: float) -> Engine:
 
 
 def _from_tables(run: Run, gap_s: float, slower: float = 1.0) -> Times:
-    one, model = _slowed(engine(run), slower), run.description.model
+    one = _slowed(engine(run), slower)
     if one.data_ranks == 1:
-        return on_a_replica(one, table_of(one, model, gap_s), run.requests)
-    return on_ranks(one, LockStep(one, model, gap_s), run.requests)
+        return on_a_replica(one, table_of(one, gap_s), run.requests)
+    return on_ranks(one, LockStep(one, gap_s), run.requests)
 
 
 def _gap_s(others: Sequence[Run]) -> float:

@@ -36,6 +36,7 @@ class KvCache(msgspec.Struct, frozen=True, kw_only=True):
 
     num_gpu_blocks: int
     block_size: int
+    """In tokens."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):

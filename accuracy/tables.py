@@ -21,10 +21,11 @@ PADDED_TO = 8
 """A decode step computes a multiple of so many tokens (the sizes that vLLM captures CUDA graphs for)."""
 
 
-def table_of(engine: Engine, model: str, gap_s: float) -> Table:
+def table_of(engine: Engine, gap_s: float) -> Table:
     """Of one rank, its collectives with tensor-parallel ranks included, those with data-parallel ones not."""
     shape = engine.shape
-    one = table(shard_measured(engine.gpu, model, engine.tensor_ranks), layers=shape.num_layers, gap_s=gap_s)
+    shard = shard_measured(engine.gpu, engine.model, engine.tensor_ranks)
+    one = table(shard, layers=shape.num_layers, gap_s=gap_s)
     if engine.tensor_ranks == 1:
         return one
     reduces = 2 * shape.num_layers + 1  # after attention and feed-forward, and once for the embedding
@@ -38,11 +39,11 @@ def table_of(engine: Engine, model: str, gap_s: float) -> Table:
 class LockStep:
     """Seconds of a step of data-parallel ranks that share a model's experts."""
 
-    def __init__(self, engine: Engine, model: str, gap_s: float) -> None:
+    def __init__(self, engine: Engine, gap_s: float) -> None:
         self.engine = engine
-        self.rank = table_of(engine, model, gap_s)
+        self.rank = table_of(engine, gap_s)
         self.experts = experts(
-            _experts_us(engine.gpu, model),
+            _experts_us(engine.gpu, engine.model),
             layers=engine.shape.num_layers,
             ranks=engine.data_ranks,
             experts=engine.shape.num_experts,

@@ -64,7 +64,7 @@ def test_tensor_parallel_ranks_pay_for_their_reductions(tmp_path: Path) -> None:
     assert two.shape.num_layers == 64
     assert two.shape.kv_bytes_per_token(2) == 2 * 2 * 64 * 4 * 128
     shard = table(shard_measured("RTXPRO6000", model, 2), layers=64)
-    longer_s = table_of(two, model, 0.0).step_s(64, 64 * 1000) - shard.step_s(64, 64 * 1000)
+    longer_s = table_of(two, 0.0).step_s(64, 64 * 1000) - shard.step_s(64, 64 * 1000)
     assert longer_s == pytest.approx((2 * 64 + 1) * ALL_REDUCE(64 * 5120 * 2), rel=0.01)
 
 
@@ -73,4 +73,12 @@ def test_a_gpu_without_tables_is_named(tmp_path: Path) -> None:
     run = read_runs(a_folder(tmp_path, 3, gpu="NVIDIA H100"))[0]
 
     with pytest.raises(ConfigurationError, match="run mine: no operator tables are known for NVIDIA H100"):
+        engine(run)
+
+
+def test_blocks_of_another_size_are_refused(tmp_path: Path) -> None:
+    """Prefixes are recorded, and memory is computed, in blocks of 16 tokens."""
+    run = read_runs(a_folder(tmp_path, 3, kv_cache={"num_gpu_blocks": 100, "block_size": 32}))[0]
+
+    with pytest.raises(ConfigurationError, match="run mine: blocks of 32 tokens; only 16 are"):
         engine(run)
