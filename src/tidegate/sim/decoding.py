@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from heapq import heappop, heappush, heapreplace
 
+from tidegate.core.curve import UNBOUNDED
 from tidegate.sim.growth import Even, Growth
 from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import ReplicaSettings
 from tidegate.sim.speculation import Drawn
-
-NEVER = 2**62
 
 
 class Decoding:
@@ -67,14 +66,14 @@ class Decoding:
         heappush(self._dues, (sequence.due, sequence.rank, sequence))
 
     def next_due(self) -> int:
-        """The next step after which there is something to tell; NEVER: of nobody."""
+        """The next step after which there is something to tell; UNBOUNDED: of nobody."""
         dues = self._dues
         while dues:
             step, rank, sequence = dues[0]
             if sequence.due == step and sequence.rank == rank:
                 return step
             heappop(dues)
-        return NEVER
+        return UNBOUNDED
 
     def take_dues(self, step: int) -> list[Sequence]:
         """Of whom there is something to tell after `step`, in the order of admission; sets `produced`."""
@@ -142,4 +141,4 @@ class Decoding:
 
     def steps_within(self, blocks: int) -> int:
         """Steps for which so many new blocks last."""
-        return self.growth.steps_within(self.step, blocks) if self._paged else NEVER
+        return self.growth.steps_within(self.step, blocks) if self._paged else UNBOUNDED

@@ -95,11 +95,11 @@ class Scheduler:
         """It is complete, or not wanted any more. True if that may change the next step."""
         if sequence in self.running:
             self._take_out(sequence, gone=True)
-        elif not self.waiting.count or self.waiting.head() is not sequence:
-            self.waiting.remove(sequence)
-            return False
         else:
+            was_head = self.waiting.count > 0 and self.waiting.head() is sequence
             self.waiting.remove(sequence)
+            if not was_head:
+                return False
         self._blocked = False
         return True
 
@@ -196,9 +196,7 @@ class Scheduler:
         for sequence in list(self.running):
             if sequence.rank < 0:
                 continue  # preempted for one before it
-            tokens = self._wanted(sequence) if sequence.due < 0 else 1 + decoding.draft_tokens
-            if sequence.due < 0:
-                tokens = min(tokens, budget)
+            tokens = 1 + decoding.draft_tokens if sequence.due >= 0 else min(self._wanted(sequence), budget)
             if not 0 < tokens <= budget:
                 break
             lacking = self._lacking(sequence, tokens)

@@ -48,15 +48,13 @@ class Sequence:
         priority: int = 0,
         prefix: tuple[int, ...] = (),
         prefix_block_tokens: int = 16,
-        delivered_tokens: int = 0,
     ) -> None:
         """`output_tokens` 0: the prompt is only computed, as for an embedding.
 
         `max_tokens` is what a contiguous reservation holds for the output, never less than `output_tokens`;
         of `priority` the smaller is the more urgent, as vLLM has it. `prefix` are ids of the leading blocks
         of `prefix_block_tokens`: an id stands for all tokens up to its block's end, and they may go on into
-        the output, for what a later turn will send in its prompt. `delivered_tokens` are keys and values that
-        come with it, computed elsewhere; a preemption loses them.
+        the output, for what a later turn will send in its prompt.
         """
         self.id = id
         self.prompt_tokens = prompt_tokens
@@ -65,12 +63,12 @@ class Sequence:
         self.priority = priority
         self.prefix = prefix
         self.prefix_block_tokens = prefix_block_tokens
-        self.delivered_tokens = delivered_tokens
 
         self.arrived_at: float = 0.0
         self.produced: int = 0  # output tokens as of its last event; `Replica.tokens_at` knows an instant's
         self.cached_tokens: int = 0  # of the prompt, found in the prefix cache when it was first admitted
         self.preemptions: int = 0
+        self.delivered_tokens: int = 0  # computed elsewhere; a preemption loses them
 
         # Kept by the replica, while the sequence is with it.
         self.rank: int = -1  # the how-manieth admission it was; below 0: not in the batch

@@ -42,13 +42,11 @@ class ByArrival:
         """Who is next; there must be one."""
         return next(iter(self._order))
 
-    def remove(self, sequence: Sequence) -> bool:
-        """It waits no more. False if it was not waiting."""
-        if sequence not in self._order:
-            return False
-        del self._order[sequence]
-        self.count -= 1
-        return True
+    def remove(self, sequence: Sequence) -> None:
+        """It waits no more, if it did."""
+        if sequence in self._order:
+            del self._order[sequence]
+            self.count -= 1
 
 
 class ByPriority:
@@ -86,13 +84,11 @@ class ByPriority:
             heappop(heap)
         return heap[0][4]
 
-    def remove(self, sequence: Sequence) -> bool:
-        """It waits no more. False if it was not waiting."""
-        if sequence not in self._members:
-            return False
-        del self._members[sequence]
-        self.count -= 1
-        return True
+    def remove(self, sequence: Sequence) -> None:
+        """It waits no more, if it did."""
+        if sequence in self._members:
+            del self._members[sequence]
+            self.count -= 1
 
 
 Waiting = ByArrival | ByPriority
