@@ -13,69 +13,52 @@ from math import inf, isfinite
 import msgspec
 
 
-class Crash(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="crash"
-):
-    """Connections break, all work is lost, new connections are refused until it is back, empty."""
+class _Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault"):
+    """Whom it strikes, and when: seconds from the start."""
 
     replica: str
     at_s: float
+
+
+class Crash(_Fault, frozen=True, kw_only=True, tag="crash"):
+    """Connections break, all work is lost, new connections are refused until it is back, empty."""
+
     restart_after_s: float | None = None
     """None: it stays away."""
 
 
-class Flap(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="flap"
-):
+class Flap(_Fault, frozen=True, kw_only=True, tag="flap"):
     """Crashes again and again: away for `down_s`, back for `up_s`, `times` times."""
 
-    replica: str
-    at_s: float
     down_s: float
     up_s: float
     times: int
 
 
-class Slow(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="slow"
-):
+class Slow(_Fault, frozen=True, kw_only=True, tag="slow"):
     """Each step takes `factor` times as long."""
 
-    replica: str
-    at_s: float
     factor: float
     for_s: float | None = None
 
 
-class Errors(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="errors"
-):
+class Errors(_Fault, frozen=True, kw_only=True, tag="errors"):
     """A `share` (0..1) of the requests that reach it is answered with `status` at once."""
 
-    replica: str
-    at_s: float
     share: float
     status: int = 500
     for_s: float | None = None
 
 
-class Drain(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="drain"
-):
+class Drain(_Fault, frozen=True, kw_only=True, tag="drain"):
     """An operator has it sent nothing new, and takes it back after `for_s`."""
 
-    replica: str
-    at_s: float
     for_s: float | None = None
 
 
-class Leave(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault", tag="leave"
-):
+class Leave(_Fault, frozen=True, kw_only=True, tag="leave"):
     """It is drained, and is removed once it is idle, or after `grace_s` with all that still runs there."""
 
-    replica: str
-    at_s: float
     grace_s: float | None = None
 
 
