@@ -8,8 +8,9 @@ from accuracy.engines import Engine
 from accuracy.ranks import Batch, Ranks
 from accuracy.runs import Request
 from tidegate.core.curve import Curve, Linear
+from tidegate.sim.happening import FINISHED, FIRST_TOKEN
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Replica
+from tidegate.sim.replica import Replica
 from tidegate.sim.sequence import Sequence as Prompt
 
 Times = dict[int, tuple[float, float]]

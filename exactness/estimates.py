@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from exactness import theory
 from exactness.systems import CV2, Sample, System, Values, sample
-from tidegate.sim.statistics import mean_within, t_quantile
+from tidegate.simulate.intervals import mean_within, t_quantile
 
 FASTER = 1 / 0.95
 """Speed of the server whose queue is a control of one server's."""

@@ -37,9 +37,9 @@ off what luck a run had with its draws (`exactness/estimates.py`). Seeds were na
 
 ## Intervals
 
-A single run states intervals, too, by the means of its batches (`tidegate.sim.statistics`). {runs} runs of
-each system, seeds {cover_first} to {cover_last}: the 95 % interval of {least:.0%} to {most:.0%} of them must
-hold the exact mean.
+A single run states intervals, too, by the means of its batches (`tidegate.simulate.intervals`). {runs} runs
+of each system, seeds {cover_first} to {cover_last}: the 95 % interval of {least:.0%} to {most:.0%} of them
+must hold the exact mean.
 
 | queue at its load | kept by | customers a run | figure | exact | held by | bar |
 | --- | --- | --- | --- | --- | --- | --- |

@@ -6,7 +6,8 @@ its queue itself, or the governor does, of a replica that it gives no more than 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from collections.abc import Sequence as Ordered
 from math import inf
 from random import Random
 from typing import NamedTuple
@@ -26,13 +27,15 @@ from tidegate.policy.settings import (
     PoolSettings,
     QueueSettings,
 )
-from tidegate.sim import replica
-from tidegate.sim.agenda import dice
 from tidegate.sim.clients import ClientSettings
+from tidegate.sim.dice import dice
+from tidegate.sim.happening import FINISHED
 from tidegate.sim.network import Network
 from tidegate.sim.profiles import Profile
+from tidegate.sim.replica import Replica
 from tidegate.sim.run import simulate
 from tidegate.sim.scenario import ReplicaScenario, Scenario
+from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import ReplicaSettings
 from tidegate.workload.requests import OpenLoop, PlannedRequest
 
@@ -92,24 +95,24 @@ def _profile(servers: int) -> Profile:
     return Profile(curve=Linear(a_s=STEP_S), replica=bounds)
 
 
-def _alone(system: System, starts: Sequence[float], tokens: Sequence[int]) -> Values:
-    engine, waits = replica.Replica(_profile(system.servers)), [inf] * len(starts)
+def _alone(system: System, starts: Ordered[float], tokens: Ordered[int]) -> Values:
+    engine, waits = Replica(_profile(system.servers)), [inf] * len(starts)
 
     def advance(now: float) -> None:
         for happening in engine.advance(now):
-            if happening.kind == replica.FINISHED:
+            if happening.kind == FINISHED:
                 one = happening.sequence
                 waits[one.id] = happening.at - one.arrived_at - one.output_tokens * STEP_S
 
     for index, (at, output_tokens) in enumerate(zip(starts, tokens, strict=True)):
         advance(at)
-        engine.submit(at, replica.Sequence(id=index, prompt_tokens=1, output_tokens=output_tokens))
+        engine.submit(at, Sequence(id=index, prompt_tokens=1, output_tokens=output_tokens))
     while (at := engine.next_at()) < inf:
         advance(at)
     return np.array(waits)
 
 
-def _governed(system: System, starts: Sequence[float], tokens: Sequence[int]) -> Values:
+def _governed(system: System, starts: Ordered[float], tokens: Ordered[int]) -> Values:
     waits = [inf] * len(starts)
 
     def on_record(record: RequestRecord) -> None:

@@ -16,7 +16,7 @@ from tidegate.emulator.jobs import Job, Prompt
 from tidegate.emulator.voices import Answered, CompletionsVoice
 from tidegate.net.exchange import Exchange
 from tidegate.sim.profiles import named
-from tidegate.sim.replica import Sequence
+from tidegate.sim.sequence import Sequence
 
 
 class Written:

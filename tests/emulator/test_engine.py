@@ -12,7 +12,7 @@ from tests.emulator.clock_loop import ClockLoop
 from tidegate.core.curve import Linear
 from tidegate.emulator.engine import Choice, Engine
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import Sequence
+from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import ReplicaSettings
 
 ROOMY = ReplicaSettings(max_num_seqs=8, max_batched_tokens=100, kv_tokens=10_000, context_tokens=10_000)

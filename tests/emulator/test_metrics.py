@@ -9,7 +9,8 @@ from tests.raw_http import eventually, post, posted
 from tidegate.emulator.faults import Fault, Kind
 from tidegate.emulator.metrics import Histogram, Meter, page
 from tidegate.sim.profiles import named
-from tidegate.sim.replica import Replica, Sequence
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 
 Samples = dict[tuple[str, str], float]
 

@@ -6,8 +6,9 @@ from math import inf
 from typing import Any
 
 from tidegate.core.curve import Curve, Linear
+from tidegate.sim.happening import Happening
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import Happening, Replica
+from tidegate.sim.replica import Replica
 from tidegate.sim.settings import ReplicaSettings
 
 SECOND = Linear(a_s=1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
-from tidegate.sim.agenda import Agenda, dice
+from tidegate.sim.agenda import Agenda
 
 
 def test_acts_happen_in_order() -> None:
@@ -33,11 +33,3 @@ def test_nothing_happens_after_the_end() -> None:
     agenda.run()
 
     assert seen == [1.0]
-
-
-def test_each_purpose_has_its_own_dice() -> None:
-    """The same for the same seed and purpose, and others for others."""
-    draws = [dice(seed, purpose).random() for seed, purpose in [(1, "a"), (1, "a"), (1, "b"), (2, "a")]]
-
-    assert draws[0] == draws[1]
-    assert len(set(draws)) == 3

@@ -13,8 +13,10 @@ from tests.sim.engines import SECOND, replica, short
 from tidegate.core.errors import CallerError, ConfigurationError
 from tidegate.sim.disaggregated import Disaggregated, Engine, engine_of
 from tidegate.sim.faults import Crash
+from tidegate.sim.happening import FINISHED, FIRST_TOKEN, Happening
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Happening, Replica, Sequence
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import Disaggregation, Link, ReplicaSettings, Speculation
 
 LINK = Link(bandwidth_bytes_per_s=100.0, kv_bytes_per_token=1.0, latency_s=0.5)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from tests.sim.reference import FINISHED, FIRST_TOKEN, PROGRESS, Job, Reference
 from tidegate.core.curve import Curve, Grid, Line, Linear, Table
-from tidegate.sim import replica as macro
+from tidegate.sim import happening as macro
 from tidegate.sim.profiles import Profile
 from tidegate.sim.replica import Replica
 from tidegate.sim.sequence import Sequence

@@ -13,7 +13,7 @@ import pytest
 from tests.sim.engines import replica, short, told
 from tidegate.core.curve import Linear
 from tidegate.core.errors import CallerError
-from tidegate.sim.replica import Sequence
+from tidegate.sim.sequence import Sequence
 
 GROWING = Linear(a_s=1.0, c_s_per_context_token=0.01)
 

@@ -10,7 +10,9 @@ from random import Random
 import pytest
 
 from tests.sim.engines import replica, short, told
-from tidegate.sim.replica import FINISHED, PROGRESS, Replica, Sequence
+from tidegate.sim.happening import FINISHED, PROGRESS
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 
 
 def test_the_last_one_admitted_gives_way() -> None:

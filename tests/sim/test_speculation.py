@@ -9,8 +9,10 @@ import pytest
 
 from tests.sim.engines import SECOND, short, told
 from tidegate.core.curve import Linear
+from tidegate.sim.happening import FINISHED
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import FINISHED, Replica, Sequence
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 from tidegate.sim.settings import ReplicaSettings, Speculation
 from tidegate.sim.speculation import drawn_steps
 

@@ -14,9 +14,9 @@ from tests.simulate.records import record, records, refused
 from tests.simulate.test_columns import columns_of
 from tidegate.core.reasons import Reason
 from tidegate.core.records import Budgets, RequestRecord, summarise
-from tidegate.sim.statistics import Estimate, Method
 from tidegate.simulate import figures
 from tidegate.simulate.figures import Terms, Window, figures_over, measure, rate_within
+from tidegate.simulate.intervals import Estimate, Method
 
 TERMS = Terms(budgets={"chat": Budgets(ttft_s=1.0), "batch": Budgets(e2e_s=5.0)}, weights={})
 ALL = Window(0.0, 1_000.0)

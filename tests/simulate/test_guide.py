@@ -15,10 +15,10 @@ import typer
 from typer.testing import CliRunner
 
 from tests.server_process import REPOSITORY
-from tidegate.sim.statistics import Estimate, Spread
 from tidegate.simulate.commands import simulate
 from tidegate.simulate.engines import PoolFigures
 from tidegate.simulate.figures import Figures, Group
+from tidegate.simulate.intervals import Estimate, Spread
 from tidegate.simulate.results import BOUNDARIES, Conservation, PointResult, Result
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "simulate.md").read_text()

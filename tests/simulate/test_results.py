@@ -18,10 +18,10 @@ from tidegate.core.records import Budgets
 from tidegate.core.text import as_json
 from tidegate.core.units import format_latency, format_number
 from tidegate.sim.counts import Counts
-from tidegate.sim.statistics import Estimate, spread_within
 from tidegate.simulate.figures import Window
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
+from tidegate.simulate.intervals import Estimate, spread_within
 from tidegate.simulate.knee import curves_of, knee_place
 from tidegate.simulate.results import Conservation, PointResult, Result, point_over
 from tidegate.simulate.run import RunResult

@@ -15,8 +15,10 @@ from typing import Protocol
 
 from tidegate.core.errors import CallerError
 from tidegate.emulator.metrics import Meter
+from tidegate.sim.happening import FINISHED, FIRST_TOKEN
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import FINISHED, FIRST_TOKEN, Replica, Sequence
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 
 
 class Taker(Protocol):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
-from tidegate.sim.replica import Replica, Sequence
+from tidegate.sim.replica import Replica
+from tidegate.sim.sequence import Sequence
 
 TTFT_S: tuple[float, ...] = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),

@@ -26,7 +26,7 @@ from tidegate.net.exchange import Exchange
 from tidegate.net.headers import Headers
 from tidegate.net.server import Server
 from tidegate.sim.profiles import Profile
-from tidegate.sim.replica import Sequence
+from tidegate.sim.sequence import Sequence
 
 TEXT: Headers = [(b"content-type", b"text/plain; version=0.0.4; charset=utf-8")]
 VERSION = "0.32.0+emulated"

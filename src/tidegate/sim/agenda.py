@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from math import inf
-from random import Random
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -47,8 +46,3 @@ class Agenda:
     def stop(self) -> None:
         """Nothing happens any more."""
         self._stopped = True
-
-
-def dice(seed: int, purpose: str) -> Random:
-    """Dice of their own for each purpose: what one draws moves nothing for another."""
-    return Random(f"{seed} {purpose}")

@@ -29,8 +29,6 @@ from tidegate.sim.segment import Segment
 from tidegate.sim.sequence import Sequence
 from tidegate.sim.speculation import drawn_steps
 
-__all__ = ["FINISHED", "FIRST_TOKEN", "PROGRESS", "Counters", "Happening", "OnBatch", "Replica", "Sequence"]
-
 OnBatch = Callable[[float, float, int, int, int, int, float], None]
 """Of a segment: start, end, steps, sequences that decode, prompt tokens; the queue; KV in use, 0..1."""
 

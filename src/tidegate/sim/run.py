@@ -22,8 +22,9 @@ from tidegate.core.records import RequestRecord
 from tidegate.policy.contract import Policy
 from tidegate.policy.governor import Governor
 from tidegate.policy.settings import GovernorSettings
-from tidegate.sim.agenda import Agenda, dice
+from tidegate.sim.agenda import Agenda
 from tidegate.sim.counts import Counts
+from tidegate.sim.dice import dice
 from tidegate.sim.disaggregated import Engine, engine_of
 from tidegate.sim.driver import Driver
 from tidegate.sim.fleet import Node
@@ -33,7 +34,7 @@ from tidegate.sim.scenario import ReplicaScenario, Scenario, check
 from tidegate.sim.traffic import Traffic
 from tidegate.workload.requests import Workload
 
-OnBatch = Callable[[str, float, float, int, int, int, int, float], None]
+OnFleetBatch = Callable[[str, float, float, int, int, int, int, float], None]
 """What `sim.replica.OnBatch` is told, after the name of the replica."""
 
 
@@ -66,7 +67,7 @@ def simulate(
     for_s: float = inf,
     sample_s: float | None = None,
     on_sample: Callable[[Sample], None] | None = None,
-    on_batch: OnBatch | None = None,
+    on_batch: OnFleetBatch | None = None,
     govern: Callable[[GovernorSettings, int], Policy] = govern,
 ) -> Outcome:
     """Let a workload meet a fleet; instants count from 0 s.
@@ -112,7 +113,7 @@ def _rarely_collected() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _node(replica: ReplicaScenario, seed: int, on_batch: OnBatch | None) -> Node:
+def _node(replica: ReplicaScenario, seed: int, on_batch: OnFleetBatch | None) -> Node:
     name = replica.name
     engine = engine_of(
         replica.profile,

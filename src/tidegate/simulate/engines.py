@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.sim.run import Outcome
 from tidegate.sim.scenario import ReplicaScenario, Scenario
-from tidegate.sim.statistics import Estimate, estimate_over
+from tidegate.simulate.intervals import Estimate, estimate_over
 
 
 class PoolFigures(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,15 +15,6 @@ import msgspec
 import numpy as np
 
 from tidegate.core.records import Budgets
-from tidegate.sim.statistics import (
-    Estimate,
-    Spread,
-    Values,
-    estimate_over,
-    mean_within,
-    spread_over,
-    spread_within,
-)
 from tidegate.simulate.columns import (
     ANSWERED,
     REASONS,
@@ -38,6 +29,15 @@ from tidegate.simulate.columns import (
     ttft_s,
 )
 from tidegate.simulate.fairness import jain_index
+from tidegate.simulate.intervals import (
+    Estimate,
+    Spread,
+    Values,
+    estimate_over,
+    mean_within,
+    spread_over,
+    spread_within,
+)
 
 MOST_TENANTS = 100
 """Tenants with figures of their own: those with the most requests."""

@@ -12,9 +12,17 @@ import msgspec
 
 from tidegate import __version__
 from tidegate.core.records import Budgets
-from tidegate.sim.statistics import LEVEL, PERCENTILES, TAIL_SAMPLES, Estimate, Method, Spread, estimate_over
 from tidegate.simulate.engines import PoolFigures, engines_over
 from tidegate.simulate.figures import Figures, figures_over
+from tidegate.simulate.intervals import (
+    LEVEL,
+    PERCENTILES,
+    TAIL_SAMPLES,
+    Estimate,
+    Method,
+    Spread,
+    estimate_over,
+)
 from tidegate.simulate.run import RunResult
 
 BOUNDARIES = {

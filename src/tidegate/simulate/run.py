@@ -16,10 +16,10 @@ from tidegate.sim.counts import Counts
 from tidegate.sim.run import Outcome, simulate
 from tidegate.sim.samples import Sample
 from tidegate.sim.scenario import Scenario
-from tidegate.sim.statistics import warm_up
 from tidegate.simulate.columns import Columns, Floats, Mask, Rows, e2e_s, ok, tpot_s, ttft_s
 from tidegate.simulate.engines import PoolFigures, engines_of
 from tidegate.simulate.figures import Figures, Terms, Window, measure
+from tidegate.simulate.intervals import warm_up
 from tidegate.simulate.load import Load, span_of, workload_of
 from tidegate.simulate.perfetto import BatchTrace
 from tidegate.simulate.timeline import Recorder, Timeline, step_of

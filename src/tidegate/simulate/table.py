@@ -15,9 +15,9 @@ from rich.text import Text
 from tidegate.core.records import Budgets
 from tidegate.core.text import printable
 from tidegate.core.units import format_latency, format_number, format_ratio, format_span
-from tidegate.sim.statistics import Estimate, Method, Spread
 from tidegate.simulate.engines import PoolFigures
 from tidegate.simulate.figures import Group
+from tidegate.simulate.intervals import Estimate, Method, Spread
 from tidegate.simulate.knee import curves_of
 from tidegate.simulate.results import PointResult, Result, latencies
 from tidegate.simulate.sweeps import label_of

@@ -10,9 +10,9 @@ from math import isnan
 
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
-from tidegate.sim.statistics import Estimate
 from tidegate.simulate.figures import Group
 from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
+from tidegate.simulate.intervals import Estimate
 from tidegate.simulate.knee import Curve, curves_of
 from tidegate.simulate.results import BOUNDARIES, PointResult, Result, latencies
 from tidegate.simulate.run import SHOWN_RATIOS, Distributions, Plots

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import signal, stats
 
-from tidegate.sim.statistics import (
+from tidegate.simulate.intervals import (
     FEWEST,
     Estimate,
     Method,
