@@ -1,0 +1,1 @@
+"""`tidegate calibrate`: what are these engines really like?"""

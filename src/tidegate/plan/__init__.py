@@ -1,0 +1,1 @@
+"""How much to buy, and which limits to set? Closed forms only."""
