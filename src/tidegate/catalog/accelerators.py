@@ -41,5 +41,13 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Devices that share the fast link."""
     power_w: float | None = None
     price: Price | None = None
+    aliases: tuple[str, ...] = ()
+    """Other names that people give it; `names` says how names are compared."""
     source: str
+    """Of every figure that `sources` does not name."""
     dated: str
+    """Day on which the source was read, as 2026-11-30."""
+    sources: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
+    """By the name of a figure: where it is from, or how it was derived."""
+    notes: tuple[str, ...] = ()
+    """Where sources disagree, and what the figures leave out."""
