@@ -1,0 +1,123 @@
+"""What does the planner answer?
+
+Every figure that is printed or written as JSON is in an `Answer`; whoever shows it computes nothing. What
+does not apply is None. Keys of the JSON are these names.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget", "offered"]
+"""What keeps a replica from more: its arithmetic, its memory's speed, room for KV cache, the limit on
+sequences, its link, the wait for a turn, a latency budget that no more of one of these would help. `offered`
+only where nothing binds: the least that can be had does it."""
+
+
+class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Of requests."""
+
+    p50: float
+    p95: float
+    p99: float
+    at_percentile: float
+    """At the percentile that was asked for."""
+
+
+class Gates(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests that a replica may have at once, by what bounds them; None: that does not bound."""
+
+    kv: int | None = None
+    """So many fit into its KV cache, each at its longest."""
+    batch: int | None = None
+    """`max_num_seqs`."""
+    tpot: int | None = None
+    """With one more, TPOT is over its budget."""
+
+    @property
+    def least(self) -> int:
+        """The one that binds."""
+        return min(gate for gate in (self.kv, self.batch, self.tpot) if gate is not None)
+
+
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """How long requests wait for a turn at one utilisation, at the percentile that was asked for."""
+
+    utilisation: float
+    isolated_s: float
+    """Each replica has a queue of its own, and requests are dealt out blindly."""
+    pooled_s: float
+    """One queue before all replicas but the spare ones, as `tidegate serve` keeps it."""
+    pooled_replicas: int
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason to stay below full: what it does to utilisation."""
+
+    reason: Literal["queue", "burst", "lost_replica", "batch"]
+    utilisation: float | None
+    """Up to which it alone would let a fleet be used, 0..1; None: not known of this replica."""
+    words: str
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """A plan, in figures."""
+
+    summary: str
+    """One sentence: how many of what, how full, at which price."""
+    replicas: int
+    """Spare ones included."""
+    spare_replicas: int
+    """So many of them may be lost, and the budgets still hold in the busiest window."""
+    accelerators: int | None
+    requests_per_s: float
+    """Offered in the busiest window; where the rate was asked for, the highest that the terms allow."""
+    utilisation: float
+    """That rate over the sustainable rate of all replicas at the gate."""
+    utilisation_one_lost: float | None
+    """The same with one replica less; None where there is only one."""
+    concurrency_per_replica: int
+    """The least of its gates."""
+    gates: Gates
+    requests_per_s_per_replica: float
+    """Sustained at that concurrency."""
+    output_tokens_per_s_per_replica: float
+    prompt_tokens_per_s_per_replica: float
+    binding: Binding
+    because: str
+    """What binds, in a sentence with its figure."""
+    wait_s: Percentiles
+    """For a turn, before anything is computed."""
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+    kv_bytes_per_token: float | None = None
+    kv_bytes_per_sequence: float | None = None
+    """Of the longest request at its end, in whole blocks."""
+    kv_tokens_per_replica: int | None = None
+    cost_per_hour: float | None = None
+    """US dollars, for all replicas."""
+    cost_per_million_output_tokens: float | None = None
+    """At the mean rate."""
+    room: tuple[Room, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Impossible(msgspec.Struct, frozen=True, kw_only=True):
+    """Why there is no answer."""
+
+    problem: str
+    """What cannot be, with its figure."""
+    remedy: str
+    """What would make it possible."""
+    binding: Binding
+    needed: float | None = None
+    available: float | None = None
+    unit: str = ""
+    """Of both: `bytes`, `tokens`, `s`, `requests_per_s`."""
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.remedy}"
