@@ -10,10 +10,9 @@ from typing import Literal
 
 import msgspec
 
-Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget", "offered"]
+Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
 """What keeps a replica from more: its arithmetic, its memory's speed, room for KV cache, the limit on
-sequences, its link, the wait for a turn, a latency budget that no more of one of these would help. `offered`
-only where nothing binds: the least that can be had does it."""
+sequences, its link, the wait for a turn, a latency budget that no more of one of these would help."""
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):

@@ -72,13 +72,12 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """ConfigurationError for what nobody can send."""
-        problems = []
-        for kind in self.kinds:
-            if not (1 <= kind.output_tokens < inf and 0 <= kind.prompt_tokens < inf and 0 < kind.share < inf):
-                problems.append(
-                    f"a request of {kind.prompt_tokens:g} prompt and {kind.output_tokens:g} output tokens "
-                    "cannot be; a prompt has 0 or more, an output 1 or more"
-                )
+        problems = [
+            f"a request of {kind.prompt_tokens:g} prompt and {kind.output_tokens:g} output tokens cannot be; "
+            "a prompt has 0 or more, an output 1 or more"
+            for kind in self.kinds
+            if not (1 <= kind.output_tokens < inf and 0 <= kind.prompt_tokens < inf and 0 < kind.share < inf)
+        ]
         if not self.kinds:
             problems.append("no kind of request; say how long prompts and outputs are")
         if self.requests_per_s is not None and not 0 < self.requests_per_s < inf:
