@@ -18,11 +18,27 @@ sequences, its link, the wait for a turn, a latency budget that no more of one o
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
     """Of requests."""
 
+    mean: float
     p50: float
     p95: float
     p99: float
     at_percentile: float
     """At the percentile that was asked for."""
+
+    @classmethod
+    def of(cls, value: float) -> Percentiles:
+        """The same of every request."""
+        return cls(mean=value, p50=value, p95=value, p99=value, at_percentile=value)
+
+    def plus(self, value: float) -> Percentiles:
+        """All of them later by `value`."""
+        return Percentiles(
+            mean=self.mean + value,
+            p50=self.p50 + value,
+            p95=self.p95 + value,
+            p99=self.p99 + value,
+            at_percentile=self.at_percentile + value,
+        )
 
 
 class Gates(msgspec.Struct, frozen=True, kw_only=True):

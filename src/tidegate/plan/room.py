@@ -1,0 +1,46 @@
+"""Why is a fleet not used to the full? Each reason, alone, as a utilisation."""
+
+from __future__ import annotations
+
+from tidegate.core.units import format_number, format_ratio
+from tidegate.plan.answer import Room
+
+AZURE_CHAT_PEAK_RATIO = 1.54
+"""Requests of the busiest minute over those of the mean one, in the hour of chat that ships with tidegate:
+`tidegate trace stats azure-conv`."""
+
+
+def queue_room(quantile: float, isolated: float, pooled: float, replicas: int) -> Room:
+    """The knee: up to there nobody waits for a turn."""
+    words = f"nobody waits at P{100 * quantile:g} up to {format_ratio(isolated)} of one replica"
+    if replicas > 1:
+        words += f", {format_ratio(pooled)} of {replicas} with one queue"
+    return Room(reason="queue", utilisation=pooled, words=words)
+
+
+def lost_room(pooled: float, replicas: int, lost: int) -> Room:
+    """What the others can take over."""
+    if not lost:
+        return Room(reason="lost_replica", utilisation=None, words="no replica may be lost: none is spare")
+    left = replicas - lost
+    of = f"{lost} of {replicas} replicas" if replicas > 1 else "a replica"
+    return Room(
+        reason="lost_replica",
+        utilisation=pooled * left / replicas,
+        words=f"{of} may be lost, and the other {left} take over" if left > 1 else f"{of} may be lost",
+    )
+
+
+def burst_room(peak_ratio: float) -> Room:
+    """How much busier than the mean the busiest minute is."""
+    if peak_ratio > 1:
+        words = f"the busiest window, {format_number(peak_ratio)} x the mean, is what is planned for"
+        return Room(reason="burst", utilisation=None, words=words)
+    return Room(
+        reason="burst",
+        utilisation=1 / AZURE_CHAT_PEAK_RATIO,
+        words=(
+            f"if the rate is a mean, its busiest minute may be {AZURE_CHAT_PEAK_RATIO:g} x as busy, as in "
+            "Azure's chat traffic; --peak-ratio plans for that"
+        ),
+    )

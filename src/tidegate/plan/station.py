@@ -1,0 +1,66 @@
+"""What must be known of a replica to size a fleet of it, wherever that knowledge comes from?"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from tidegate.core.records import Budgets
+from tidegate.plan.answer import Binding, Gates, Percentiles, Room, Wait
+
+
+class Latencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests meet at one rate."""
+
+    wait_s: Percentiles
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+
+    def held(self, budgets: Budgets) -> bool:
+        """Whether the requests at the percentile that was asked for are within every budget.
+
+        Where none says how long a request may wait, it may not.
+        """
+        if budgets.ttft_s is None and budgets.e2e_s is None and self.wait_s.at_percentile > 0:
+            return False
+        pairs = (
+            (self.ttft_s, budgets.ttft_s),
+            (self.tpot_s, budgets.tpot_s),
+            (self.e2e_s, budgets.e2e_s),
+        )
+        slack = 1 + 1e-9
+        return all(budget is None or found.at_percentile <= budget * slack for found, budget in pairs)
+
+
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps a replica from more, and the sentence that says so."""
+
+    binding: Binding
+    because: str
+
+
+class Station(Protocol):
+    """A kind of replica, under a load and terms that it knows."""
+
+    @property
+    def gates(self) -> Gates:
+        """How many requests one may have at once."""
+
+    @property
+    def sustained_per_s(self) -> float:
+        """Requests per second of one replica that always has as many as its gates let in."""
+
+    @property
+    def bound(self) -> Bound:
+        """Why its gates and its rate are not higher."""
+
+    def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
+        """At that rate for all of them, from one queue. None where the queue would grow without end."""
+
+    def waits(self, replicas: int) -> tuple[Wait, ...]:
+        """How long requests wait for a turn, from 50 % to 95 %, pooled over so many."""
+
+    def room(self, replicas: int, lost: int) -> tuple[Room, ...]:
+        """Why a fleet of so many, of which some may be lost, is not used to the full."""
