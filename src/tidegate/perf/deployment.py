@@ -1,0 +1,112 @@
+"""What is a deployment of a model: on which devices, sharded how, in what precision, with which limits?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from tidegate.catalog.accelerators import Accelerator
+from tidegate.catalog.models import CompressedAttention, Experts, GroupedAttention, LatentAttention, Model
+from tidegate.core.errors import ConfigurationError
+from tidegate.perf.precisions import BITS, KV_BITS
+
+GIB: Final = 2**30
+SOFTWARE: Final = ("vllm", "sglang", "trtllm")
+
+RESERVE_BYTES: Final = int(1.2 * GIB)
+"""Per device, for activations, captured graphs and the communicator: what the KV blocks that vLLM reported
+for seven models on H100 and one on RTX 4090 imply (0.33 to 1.41 GiB; BLIS's runs with vLLM 0.15 and
+LLMServingSim's with 0.19; read 2026-11). Others say 2.2 to 5.6 GiB (llm-d-planner, 2026)."""
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica. It has tp x attention_dp x pp devices.
+
+    Attention is sharded over `tp` devices, and there are `attention_dp` copies of it, each with requests of
+    its own. Experts are sharded over all tp x attention_dp devices: `ep` groups of them hold whole experts.
+    """
+
+    model: Model
+    accelerator: Accelerator
+    tp: int = 1
+    pp: int = 1
+    ep: int = 1
+    attention_dp: int = 1
+    weights: str | None = None
+    """Precision; None: as the model is published."""
+    kv: str = "bf16"
+    software: str = "vllm"
+    max_num_seqs: int = 256
+    """Of one copy of attention, as `max_batched_tokens` is."""
+    max_batched_tokens: int = 8192
+    """vLLM's default on devices with 70 GiB and more (since 0.8, 2025)."""
+    memory_ratio: float = 0.9
+    """Of the usable memory, for all. vLLM's default."""
+    reserve_bytes: int = RESERVE_BYTES
+    block_tokens: int = 16
+
+    def __post_init__(self) -> None:
+        """ConfigurationError with all that cannot be."""
+        problems = [*_counts(self), *_names(self)] or _shards(self)
+        if problems:
+            raise ConfigurationError(problems)
+
+    @property
+    def devices(self) -> int:
+        """Of the replica."""
+        return self.tp * self.attention_dp * self.pp
+
+    @property
+    def stage_devices(self) -> int:
+        """That share a layer."""
+        return self.tp * self.attention_dp
+
+    @property
+    def precision(self) -> str:
+        """Of the weights."""
+        return self.weights or self.model.precision
+
+
+def _counts(deployment: Deployment) -> list[str]:
+    names = ("tp", "pp", "ep", "attention_dp", "max_num_seqs", "max_batched_tokens", "block_tokens")
+    few = [f"{name}: {getattr(deployment, name)} must be 1 or more" for name in names]
+    problems = [text for name, text in zip(names, few, strict=True) if getattr(deployment, name) < 1]
+    if not 0 < deployment.memory_ratio <= 1:
+        problems.append(f"memory_ratio: {deployment.memory_ratio:g} must be above 0, and 1 at most")
+    if deployment.reserve_bytes < 0:
+        problems.append(f"reserve_bytes: {deployment.reserve_bytes} must be 0 or more")
+    return problems
+
+
+def _names(deployment: Deployment) -> list[str]:
+    problems = []
+    if deployment.precision not in BITS:
+        problems.append(f"weights: {deployment.precision!r} is none of {', '.join(BITS)}")
+    if deployment.kv not in KV_BITS:
+        problems.append(f"kv: {deployment.kv!r} is none of {', '.join(KV_BITS)}")
+    if deployment.software not in SOFTWARE:
+        problems.append(f"software: {deployment.software!r} is none of {', '.join(SOFTWARE)}")
+    return problems
+
+
+def _shards(deployment: Deployment) -> list[str]:
+    """Heads that cannot be shared out, experts that cannot be, more stages than layers."""
+    problems, tp = [], deployment.tp
+    layers = deployment.model.layers
+    kinds = (GroupedAttention, LatentAttention, CompressedAttention)
+    heads = {group.attention.heads for group in layers if isinstance(group.attention, kinds)}
+    uneven = sorted(count for count in heads if count % tp)
+    if uneven:
+        problems.append(f"tp: {uneven[0]} attention heads cannot be shared by {tp} devices")
+    counts = {group.feed_forward.count for group in layers if isinstance(group.feed_forward, Experts)}
+    if deployment.stage_devices % deployment.ep:
+        problems.append(f"ep: {deployment.stage_devices} devices are not a multiple of {deployment.ep}")
+    elif deployment.ep > 1 and not counts:
+        problems.append(f"ep: {deployment.model.name} has no experts to share out")
+    elif any(count < deployment.ep for count in counts):
+        problems.append(f"ep: {min(counts)} experts are too few for {deployment.ep} devices")
+    depth = sum(group.count for group in layers)
+    if deployment.pp > depth:
+        problems.append(f"pp: {depth} layers are too few for {deployment.pp} stages")
+    return problems
