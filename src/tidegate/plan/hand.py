@@ -1,8 +1,8 @@
 """What does a replica do of which only its throughput and its pace are known?
 
 The places in its batch are taken for the servers of a queue, M/M/c, each serving one request at a time in
-`output tokens x TPOT` seconds: right as long as the pace does not depend on the batch, which two figures cannot
-tell.
+`output tokens x TPOT` seconds: right as long as the pace does not depend on the batch, which two figures
+cannot tell.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def hand_station(figures: HandFigures, load: Load, terms: Terms) -> HandStation 
                 f"the TTFT budget of {format_duration(ttft_s, 3)} is below one step, "
                 f"which takes the TPOT of {format_duration(tpot_s, 3)}"
             ),
-            remedy=f"a TTFT budget of {format_duration(tpot_s, 3)} is the least, without the prompt's own time",
+            remedy=f"a TTFT budget of {format_duration(tpot_s, 3)} is the least, without the prompt's time",
             binding="latency_budget",
             needed=tpot_s,
             available=ttft_s,

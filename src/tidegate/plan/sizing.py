@@ -1,7 +1,7 @@
 """How many replicas does a load need, or which load do so many replicas carry?
 
-Two conditions size a fleet, both in the busiest window: with every replica up it is used to the target at most,
-and with the spare ones lost it still holds every budget.
+Two conditions size a fleet, both in the busiest window: with every replica up it is used to the target at
+most, and with the spare ones lost it still holds every budget.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def fewest(station: Station, terms: Terms, rate_per_s: float) -> int | Impossibl
 
 
 def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> float:
-    """Requests per second that so many replicas carry, at the target with all up and within budgets with `lost`."""
+    """Requests/s that they carry: at the target with all up, within every budget with `lost` of them lost."""
     most = terms.target_utilisation * replicas * station.sustained_per_s
     return _highest(lambda rate: holds(station, terms, rate, replicas - lost), most)
 
@@ -125,12 +125,10 @@ def _answer(ask: Ask, station: Station, rate_per_s: float, counts: tuple[int, in
         waits=station.waits(max(1, replicas - lost)),
         warnings=_warnings(found, terms, counts),
     )
-    return msgspec.structs.replace(
-        answer, summary=summary_of(answer, asked_for_rate=load.requests_per_s is None)
-    )
+    return msgspec.structs.replace(answer, summary=summary_of(answer))
 
 
-def summary_of(answer: Answer, *, asked_for_rate: bool) -> str:
+def summary_of(answer: Answer) -> str:
     """How many, how full, at which price: one sentence."""
     replicas = f"{answer.replicas} replica{'s' * (answer.replicas != 1)}"
     rate = f"{format_number(answer.requests_per_s)} requests/s"
