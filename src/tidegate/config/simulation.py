@@ -5,22 +5,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from tidegate.core.curve import Curve, Linear
-from tidegate.core.errors import ConfigurationError
+from tidegate.core.curve import Linear
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Fault
 from tidegate.sim.network import Network
-from tidegate.sim.profiles import Profile, named
 from tidegate.sim.settings import Disaggregation, Speculation
-
-DEFAULT_PROFILE = "h100-8b"
-"""Where neither the file nor the command line names one."""
 
 
 class CurveConfig(Linear, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=False):
@@ -64,7 +58,7 @@ class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     profile: str | None = None
     """Of those that tidegate knows; null: that of the pool, else of `--profile`."""
     profile_file: Path | None = None
-    """JSON file with a profile, instead; relative to the configuration file."""
+    """File with a profile, instead; relative to the configuration file."""
     curve: CurveConfig | None = None
     """Step times instead of the profile's."""
     engine: EngineConfig = EngineConfig()
@@ -115,44 +109,3 @@ class SimulationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """What a client does that is refused, or must wait."""
     faults: tuple[Fault, ...] = ()
     """What goes wrong, and when."""
-
-
-@lru_cache
-def read_profile(path: Path) -> Profile:
-    """A profile of a JSON file: `curve` (its `type` is linear or table) and `replica`."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Profile)
-    except OSError as error:
-        raise ConfigurationError([f"profile {path}: {error.strerror}"]) from None
-    except (msgspec.MsgspecError, ConfigurationError) as error:
-        raise ConfigurationError([f"profile {path}: {error}"]) from None
-
-
-def _own(engine: SimulatedEngine) -> Profile | None:
-    """What the engine itself is said to be."""
-    if engine.profile_file is not None:
-        return read_profile(engine.profile_file)
-    return None if engine.profile is None else named(engine.profile)
-
-
-def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Profile:
-    """The profile of a replica. What a later one of `engines` says stands instead of an earlier one's.
-
-    `default` names one, or a file that ends in .json. Raises ConfigurationError for settings
-    that do not go together.
-    """
-    profile = next((found for each in reversed(engines) if (found := _own(each)) is not None), None)
-    if profile is None:
-        profile = read_profile(Path(default)) if default.endswith(".json") else named(default)
-    curve: Curve = profile.curve
-    replica = profile.replica
-    disaggregation = profile.disaggregation
-    for each in engines:
-        if each.curve is not None:
-            curve = Linear(**msgspec.structs.asdict(each.curve))
-        own = {
-            name: value for name, value in msgspec.structs.asdict(each.engine).items() if value is not None
-        }
-        replica = msgspec.structs.replace(replica, **own)
-        disaggregation = each.disaggregation or disaggregation
-    return Profile(curve=curve, replica=replica, disaggregation=disaggregation)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tidegate.config.model import Config
 from tidegate.config.problems import Problem, Where, pool_of_tenant, quoted, unknown
-from tidegate.config.simulation import SimulatedEngine, profile_of
+from tidegate.config.profiles import profile_of
+from tidegate.config.simulation import SimulatedEngine
 from tidegate.core.errors import ConfigurationError
 from tidegate.sim.faults import Errors
 from tidegate.sim.profiles import TABLE

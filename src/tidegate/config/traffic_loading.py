@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 
 from tidegate.config.decoding import INVALID, Decoder, of_type
-from tidegate.config.loading import compose, read
+from tidegate.config.documents import compose, read
 from tidegate.config.model import Config
 from tidegate.config.problems import Mark, Problem, Where, dotted, quoted, report, unknown
 from tidegate.config.simulation_checks import class_problems

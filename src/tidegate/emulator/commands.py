@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 import uvloop
 
+from tidegate.config.profiles import profile_by
 from tidegate.core.errors import ConfigurationError
 from tidegate.emulator.replica_server import Options
 from tidegate.emulator.server import Emulator
-from tidegate.sim import profiles
-from tidegate.sim.profiles import Profile
+from tidegate.sim.profiles import TABLE, Profile, at_speed
 
 
 def emulate(
@@ -21,7 +21,7 @@ def emulate(
         int, typer.Option(min=1, max=65_535, help="Port of the first replica; the others follow.")
     ] = 8000,
     replicas: Annotated[int, typer.Option(min=1, help="How many replicas to serve.")] = 1,
-    profile: Annotated[str, typer.Option(help=f"Timing: {', '.join(profiles.TABLE)}.")] = "demo",
+    profile: Annotated[str, typer.Option(help=f"Timing: {', '.join(TABLE)}, or a profile file.")] = "demo",
     model: Annotated[str, typer.Option(help="Name of the model served.")] = "tidegate-demo",
     speed: Annotated[float, typer.Option(help="Run so many times as fast as the profile says.")] = 1.0,
     chunk_tokens: Annotated[
@@ -41,7 +41,10 @@ def emulate(
     if last > 65_535:
         raise typer.BadParameter(f"--port {port} leaves no ports for {replicas} replicas")
     try:
-        uvloop.run(_serve(list(range(port, last + 1)), profiles.named(profile, speed), options))
+        timing = profile_by(profile)
+        if beyond := timing.beyond():
+            typer.echo(f"{profile}: extrapolated up to {', '.join(beyond)}", err=True)
+        uvloop.run(_serve(list(range(port, last + 1)), at_speed(timing, speed), options))
     except ConfigurationError as error:
         raise typer.BadParameter(str(error)) from error
     except OSError as error:

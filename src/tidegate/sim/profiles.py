@@ -82,6 +82,12 @@ def named(name: str, speed: float = 1.0) -> Profile:
     profile = TABLE.get(name)
     if profile is None:
         raise ConfigurationError([f"profile {name!r} is not known; there are: {', '.join(TABLE)}"])
+    return at_speed(profile, speed)
+
+
+def at_speed(profile: Profile, speed: float) -> Profile:
+    """The same engine at `speed` times its pace. ConfigurationError for a speed that cannot be."""
     if not 0 < speed < inf:
         raise ConfigurationError([f"speed must be above 0 and finite, not {speed}"])
-    return msgspec.structs.replace(profile, replica=msgspec.structs.replace(profile.replica, speed=speed))
+    faster = msgspec.structs.replace(profile.replica, speed=speed * profile.replica.speed)
+    return msgspec.structs.replace(profile, replica=faster)

@@ -74,7 +74,7 @@ def simulate(
     profile: Annotated[
         str | None,
         typer.Option(
-            help=f"What engines are where the file does not say: {', '.join(TABLE)}, or a JSON file.",
+            help=f"What engines are where the file does not say: {', '.join(TABLE)}, or a profile file.",
             rich_help_panel=FLEET,
         ),
     ] = None,

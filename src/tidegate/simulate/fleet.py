@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from tidegate.config import ANONYMOUS, Config
-from tidegate.config.simulation import DEFAULT_PROFILE, SimulatedPool, SimulatedReplica, profile_of
+from tidegate.config.profiles import DEFAULT_PROFILE, beyond_of, profile_of
+from tidegate.config.simulation import SimulatedPool, SimulatedReplica
 from tidegate.core.records import Budgets
 from tidegate.sim.scenario import ReplicaScenario, Scenario
 from tidegate.simulate.figures import Terms
@@ -52,6 +53,17 @@ def assumed_of(config: Config) -> list[str]:
     """Pools of which the file does not say what their engines are."""
     said = config.simulation.pools
     return [name for name in config.pools if name not in said or not _says_speed(said[name])]
+
+
+def extrapolated_of(config: Config, profile: str | None = None) -> list[str]:
+    """In how far engines may do what their profile was not measured at, a line for each kind of them."""
+    found: dict[str, None] = {}
+    for pool, replica in config.replica_ids().values():
+        of_pool = config.simulation.pools.get(pool, NO_POOL)
+        own = of_pool.replicas.get(replica.name, NO_REPLICA)
+        if beyond := beyond_of(of_pool, own, default=profile or DEFAULT_PROFILE):
+            found[f"{pool}: extrapolated up to {', '.join(beyond)}"] = None
+    return [*found]
 
 
 def uncounted_keys(config: Config) -> list[str]:

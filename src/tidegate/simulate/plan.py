@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tidegate.config import Config, parse
-from tidegate.config.loading import read
+from tidegate.config.documents import read
 from tidegate.config.problems import did_you_mean
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
@@ -17,7 +17,14 @@ from tidegate.core.units import format_duration, format_span, seconds_of
 from tidegate.sim.scenario import Scenario
 from tidegate.sim.scenario import check as check_scenario
 from tidegate.simulate.figures import Terms
-from tidegate.simulate.fleet import askers_of, assumed_of, scenario_of, terms_of, uncounted_keys
+from tidegate.simulate.fleet import (
+    askers_of,
+    assumed_of,
+    extrapolated_of,
+    scenario_of,
+    terms_of,
+    uncounted_keys,
+)
 from tidegate.simulate.load import Load, check_names, span_of
 from tidegate.simulate.load import check as check_load
 from tidegate.simulate.run import AUTO, RunSettings
@@ -70,6 +77,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """Pools of which the file does not say what they are."""
     uncounted: tuple[str, ...]
     """Keys whose limits are not simulated."""
+    extrapolated: tuple[str, ...]
+    """What engines may do that their profile was not measured at."""
     profile: str | None
 
 
@@ -190,6 +199,7 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
         terms=terms_of(config, plan.budgets),
         assumed=assumed,
         uncounted=tuple(uncounted_keys(config)),
+        extrapolated=tuple(extrapolated_of(config, profile)),
         profile=profile,
     )
 

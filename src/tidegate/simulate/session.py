@@ -15,7 +15,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from tidegate.config.simulation import DEFAULT_PROFILE
+from tidegate.config.profiles import DEFAULT_PROFILE
 from tidegate.config.telling import check_writable
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.text import as_json
@@ -161,6 +161,8 @@ def _say(planned: Sequence[Point | Impossible]) -> None:
         taken = ", ".join(sorted({each.profile or DEFAULT_PROFILE for each in possible}))
         unsaid = "`simulation.pools` does not say what its engines are"
         typer.echo(f"{', '.join(names)}: {unsaid}; taken to be {taken}", err=True)
+    for line in dict.fromkeys(line for each in possible for line in each.extrapolated):
+        typer.echo(line, err=True)
     for each in planned:
         if isinstance(each, Impossible):
             for problem in each.problems:
