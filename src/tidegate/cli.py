@@ -22,6 +22,7 @@ COMMANDS = {
     "demo": "tidegate.demo.commands:demo_app",
     "config": "tidegate.config.commands:config_app",
     "key": "tidegate.config.commands:key_app",
+    "plan": "tidegate.planning.commands:plan_app",
     "trace": "tidegate.simulate.traces.command:trace_app",
     "tape": "tidegate.gateway.tapes:tape_app",
 }

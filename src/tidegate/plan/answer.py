@@ -15,15 +15,15 @@ Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queuein
 sequences, its link, the wait for a turn, a latency budget that no more of one of these would help."""
 
 
-DEFINITIONS = {
-    "ttft": "arrival to the end of the step that finishes the prompt, plus delivery; waiting is in it",
-    "tpot": "(E2E - TTFT) / (output tokens - 1); requests of one token have none",
-    "percentiles": "over requests, in the busiest window",
-    "concurrency": "the least of the KV, batch and TPOT gates",
-    "utilisation": "rate of the busiest window over the rate sustained at that concurrency, never busy time",
-    "replicas": "spare ones included; so many as are spare may be lost, and the budgets still hold",
-}
-"""What the words of an answer mean, for whoever reads only that."""
+class Definitions(msgspec.Struct, frozen=True, kw_only=True):
+    """What the words of an answer mean, for whoever reads only that."""
+
+    ttft: str = "arrival to the end of the step that finishes the prompt, plus delivery; waiting is in it"
+    tpot: str = "(E2E - TTFT) / (output tokens - 1); requests of one token have none"
+    percentiles: str = "over requests, in the busiest window"
+    concurrency: str = "the least of the KV, batch and TPOT gates"
+    utilisation: str = "rate of the busiest window / rate sustained at that concurrency; never busy time"
+    replicas: str = "spare ones included; so many as are spare may be lost, and the budgets still hold"
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +130,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     room: tuple[Room, ...] = ()
     waits: tuple[Wait, ...] = ()
     warnings: tuple[str, ...] = ()
-    definitions: dict[str, str] = DEFINITIONS
+    definitions: Definitions = Definitions()
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True):

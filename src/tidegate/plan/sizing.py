@@ -150,7 +150,7 @@ def _warnings(found: Latencies, terms: Terms, counts: tuple[int, int]) -> tuple[
     replicas, spare = counts
     if spare < 0:
         return (f"{replicas} replicas do not hold the budgets; {replicas - spare} would, none of them spare",)
-    if spare < terms.spare_replicas:
+    if spare < min(terms.spare_replicas, replicas - 1):
         return (f"no budget is held with {spare + 1} lost",)
     return ()
 

@@ -1,0 +1,77 @@
+"""What number does an option say, in its one unit?
+
+Numbers are read here and not by the command line's parser, so that a unit that does not belong, a zero or a
+nan are told in a sentence, to people and as data alike.
+"""
+
+from __future__ import annotations
+
+import re
+from math import inf
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import printable
+from tidegate.core.units import format_number, seconds_of
+
+_NUMBER = re.compile(r"[-+]?[0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?", re.ASCII)
+_THOUSANDS = {"k": (1000, 1024), "m": (1_000_000, 1_048_576)}
+_PER_S = {"/s": 1.0, "/sec": 1.0, "/min": 60.0, "/m": 60.0, "/h": 3600.0, "/hour": 3600.0, "/d": 86_400.0}
+
+
+def number_of(option: str, text: str, unit: str, *, least: float = 0.0, above: bool = True) -> float:
+    """The number, above `least` (or at least it), finite. Raises ConfigurationError, naming the option."""
+    value = _plain(option, text, unit)
+    if not (value > least if above else value >= least) or value == inf:
+        bound = f"{'above' if above else 'at least'} {least:g}"
+        raise ConfigurationError(
+            [f"{option}: {printable(text)!r} cannot be; give {unit} {bound}, and finite"]
+        )
+    return value
+
+
+def count_of(option: str, text: str, unit: str, *, least: int = 1) -> int:
+    """The same for what is counted."""
+    value = number_of(option, text, unit, least=least, above=False)
+    if value != int(value):
+        raise ConfigurationError([f"{option}: {printable(text)!r} is no whole number of {unit}"])
+    return int(value)
+
+
+def ratio_of(option: str, text: str, *, most: float = 1.0) -> float:
+    """A share from 0 to `most`; `40%` is 0.4."""
+    words = text.strip()
+    percent = words.endswith("%")
+    value = _plain(option, words.removesuffix("%"), "a share") / (100 if percent else 1)
+    if not 0 <= value <= most:
+        hint = f"; {value:g} % is {value / 100:g}" if not percent and 1 < value <= 100 else ""
+        raise ConfigurationError([f"{option}: {printable(text)!r} is no share from 0 to {most:g}{hint}"])
+    return value
+
+
+def duration_of(option: str, text: str) -> float:
+    """Seconds, above 0."""
+    seconds = seconds_of(option, text)
+    if not seconds > 0:
+        raise ConfigurationError([f"{option}: {printable(text)!r} is no time to do anything in; give more"])
+    return seconds
+
+
+def _plain(option: str, text: str, unit: str) -> float:
+    words = text.strip().lower()
+    match = _NUMBER.match(words)
+    if match is not None and match.end() == len(words):
+        return float(words.replace(",", "").replace("_", ""))
+    raise ConfigurationError([f"{option}: {printable(text)!r} is not {unit}; {_remedy(match, words)}"])
+
+
+def _remedy(match: re.Match[str] | None, words: str) -> str:
+    if match is None:
+        return "write a number"
+    value, rest = float(match[0].replace(",", "").replace("_", "")), words[match.end() :].strip()
+    if rest in _THOUSANDS:
+        decimal, binary = (format_number(value * factor).replace(",", "") for factor in _THOUSANDS[rest])
+        return f"write {decimal} or {binary}"
+    per = next((seconds for end, seconds in _PER_S.items() if rest.endswith(end)), None)
+    if per is not None:
+        return f"write it without its unit, per second: {value / per:.6g}"
+    return f"write it without {printable(rest)!r}: {value:.6g}"

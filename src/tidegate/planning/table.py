@@ -1,0 +1,113 @@
+"""What does a plan say to somebody at a terminal? A sentence, what binds, the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isinf
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.core.records import Budgets
+from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.answer import Answer, Percentiles
+from tidegate.plan.ask import Terms
+
+REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "batch": "batch"}
+WORDS = {"ttft": "TTFT", "tpot": "TPOT"}
+
+
+def as_table(answer: Answer, terms: Terms) -> RenderableType:
+    """All of it that fits a screen; JSON has the rest."""
+    return Group(*_parts(answer, terms))
+
+
+def _parts(answer: Answer, terms: Terms) -> Iterator[RenderableType]:
+    yield Text(answer.summary, style="bold")
+    for warning in answer.warnings:
+        yield Text(f"warning: {warning}", style="yellow")
+    yield Text(answer.because)
+    yield _latencies(answer, terms)
+    yield _facts(answer)
+    yield _waits(answer, terms.percentile)
+    yield _room(answer)
+    yield Text(_definitions(answer), style="dim")
+
+
+def _latencies(answer: Answer, terms: Terms) -> Table:
+    asked = f"P{100 * terms.percentile:g}"
+    columns = ["P50", "P95", "P99"] if asked in ("P50", "P95", "P99") else ["P50", asked, "P95", "P99"]
+    table = _table("", *columns, "budget")
+    budgets: Budgets = terms.budgets
+    rows = (
+        ("wait", answer.wait_s, None),
+        ("TTFT", answer.ttft_s, budgets.ttft_s),
+        ("TPOT", answer.tpot_s, budgets.tpot_s),
+        ("E2E", answer.e2e_s, budgets.e2e_s),
+    )
+    for name, found, budget in rows:
+        shown = [_time(_at(found, column)) for column in columns]
+        held = "-" if budget is None else f"{format_latency(budget)} at {asked}"
+        missed = budget is not None and found.at_percentile > budget * (1 + 1e-9)
+        table.add_row(name, *shown, Text(held, style="bold red" if missed else ""))
+    return table
+
+
+def _at(found: Percentiles, column: str) -> float:
+    return {"P50": found.p50, "P95": found.p95, "P99": found.p99}.get(column, found.at_percentile)
+
+
+def _facts(answer: Answer) -> Table:
+    gates = {"KV": answer.gates.kv, "batch": answer.gates.batch, "TPOT": answer.gates.tpot}
+    known = {name: gate for name, gate in gates.items() if gate is not None}
+    least = f" (the least of {', '.join(f'{name} {gate:,}' for name, gate in known.items())})"
+    each = format_number(answer.requests_per_s_per_replica)
+    tokens = f"{format_number(answer.output_tokens_per_s_per_replica)} output tokens/s"
+    if answer.prompt_tokens_per_s_per_replica:
+        tokens += f", {format_number(answer.prompt_tokens_per_s_per_replica)} prompt tokens/s"
+    grid = Table.grid(padding=(0, 2))
+    grid.add_row(
+        "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
+    )
+    grid.add_row("sustains", f"{each} requests/s per replica: {tokens}")
+    return grid
+
+
+def _waits(answer: Answer, percentile: float) -> Table:
+    pooled = answer.waits[0].pooled_replicas if answer.waits else 1
+    table = _table(
+        f"P{100 * percentile:g} wait at", *(format_ratio(each.utilisation) for each in answer.waits)
+    )
+    table.add_row("one replica", *(_time(each.isolated_s) for each in answer.waits))
+    if pooled > 1:
+        table.add_row(f"{pooled}, one queue", *(_time(each.pooled_s) for each in answer.waits))
+    return table
+
+
+def _room(answer: Answer) -> Table:
+    table = _table("why not fuller", "up to", "")
+    for each in answer.room:
+        up_to = "-" if each.utilisation is None else format_ratio(each.utilisation)
+        table.add_row(REASONS[each.reason], up_to, each.words)
+    table.columns[-1].justify = "left"
+    return table
+
+
+def _definitions(answer: Answer) -> str:
+    words = msgspec.structs.asdict(answer.definitions)
+    return " ".join(f"{WORDS.get(name, name.capitalize())}: {text}." for name, text in words.items())
+
+
+def _time(seconds: float) -> str:
+    return "0" if seconds == 0 else "endless" if isinf(seconds) else format_latency(seconds)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,54 @@
+"""How does a command tell what cannot be, to people and as data?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+import typer
+
+from tidegate.config.telling import WRONG
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import as_json
+from tidegate.plan.answer import Impossible
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that cannot be, without figures."""
+
+    problem: str
+    remedy: str
+
+
+class Problems(msgspec.Struct, frozen=True, kw_only=True):
+    """What JSON says instead of an answer."""
+
+    problems: tuple[Told | Impossible, ...]
+
+
+@contextmanager
+def told(*, json: bool) -> Iterator[None]:
+    """Where a ConfigurationError becomes a line for each of its problems, or JSON, and exit status 2."""
+    try:
+        yield
+    except ConfigurationError as error:
+        if json:
+            found = [problem.rpartition("; ") for problem in error.problems]
+            problems = tuple(
+                Told(problem=text or remedy, remedy=remedy if text else "") for text, _, remedy in found
+            )
+            typer.echo(as_json(Problems(problems=problems)))
+        else:
+            for problem in error.problems:
+                typer.echo(problem, err=True)
+        raise typer.Exit(WRONG) from None
+
+
+def refuse(impossible: Impossible, *, json: bool) -> typer.Exit:
+    """The same for an ask that has no answer; to be raised."""
+    if json:
+        typer.echo(as_json(Problems(problems=(impossible,))))
+    else:
+        typer.echo(str(impossible), err=True)
+    return typer.Exit(WRONG)
