@@ -47,7 +47,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Of every figure that `sources` does not name."""
     dated: str
     """Day on which the source was read, as 2026-11-30."""
-    sources: dict[str, str] = {}  # noqa: RUF012  (msgspec copies it)
+    sources: dict[str, str] = {}
     """By the name of a figure: where it is from, or how it was derived."""
     notes: tuple[str, ...] = ()
     """Where sources disagree, and what the figures leave out."""

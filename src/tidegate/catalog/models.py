@@ -138,7 +138,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     context_tokens: int
     """The longest sequence, prompt and output."""
     precision: str = "bf16"
-    """Of most weights as published: bf16, fp8, int8, int4, fp4. Embeddings and output layer are bf16 always."""
+    """Of most weights as published: bf16, fp8, int8, int4, fp4. Embeddings and output layer stay in bf16."""
     attention_precision: str | None = None
     """Where the attention's weights differ from `precision`."""
     dense_precision: str | None = None
