@@ -7,7 +7,17 @@ from typing import get_args
 import msgspec
 import pytest
 
-from tidegate.core.messages import Command, Dispatch, Event, Failed, FailureKind, Finished, Quota, failure_of
+from tidegate.core.messages import (
+    Command,
+    Dispatch,
+    Event,
+    Failed,
+    FailureKind,
+    Finished,
+    Quota,
+    failure_of,
+    mark_above,
+)
 from tidegate.core.request import Request, Usage
 
 
@@ -62,3 +72,22 @@ def test_a_status_says_whose_failure_it_is() -> None:
         ((500, 502, 504, 599), FailureKind.SERVER_ERROR),
     ]:
         assert [failure_of(status) for status in statuses] == [kind] * len(statuses)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "mark"),
+    [
+        (0, 32),
+        (31.9, 32),
+        (32, 64),  # what is reserved need not be told
+        (63.9, 64),
+        (64, 128),
+        (100.5, 128),
+        (256, 512),
+        (2**20 - 1, 2**20),
+        (2**20, 2**21),
+    ],
+)
+def test_the_first_mark_above(tokens: float, mark: int) -> None:
+    """Marks are 32 and its doublings; whoever stands on one is told of the next."""
+    assert mark_above(tokens) == mark

@@ -369,7 +369,7 @@ def test_usage_comes_even_if_the_stream_breaks_after_it() -> None:
 
 
 def test_progress_is_told_once_at_each_mark() -> None:
-    """At 32 output tokens and at every doubling, as soon as a look (every eighth read) finds them."""
+    """At each mark above the 40 tokens reserved, as soon as a look (every eighth read) finds them."""
     told: list[int] = []
     heard = asyncio.Semaphore(0)
 
@@ -389,7 +389,11 @@ def test_progress_is_told_once_at_each_mark() -> None:
             told.append(said["output_tokens"])
 
     async def main() -> None:
-        async with fake_engine(script) as engine, serving(configured(engine), tape=note) as gateway:
+        pool = {"prediction": {"output_tokens": 40}}
+        async with (
+            fake_engine(script) as engine,
+            serving(configured(engine, pool=pool), tape=note) as gateway,
+        ):
             async with talking(gateway.port) as talk:
                 talk.request(CHAT, chat())
                 await talk.head()
@@ -400,4 +404,4 @@ def test_progress_is_told_once_at_each_mark() -> None:
             await gateway.settled()
 
     run(main())
-    assert told == [36, 68, 132]
+    assert told == [68, 132]

@@ -124,12 +124,19 @@ class Run:
         return [(at, command) for at, command in self.watched.commands if isinstance(command, kinds)]
 
 
-def run(scenario: Scenario, work: Workload | Iterable[PlannedRequest], seed: int = 1, **fields: Any) -> Run:
+def run(
+    scenario: Scenario,
+    work: Workload | Iterable[PlannedRequest],
+    seed: int = 1,
+    *,
+    watch: type[Watched] = Watched,
+    **fields: Any,
+) -> Run:
     """Simulate, with the governor watched."""
     watched: list[Watched] = []
 
     def govern(settings: GovernorSettings, dice: int) -> Watched:
-        watched.append(Watched(Governor(settings, Random(dice))))
+        watched.append(watch(Governor(settings, Random(dice))))
         return watched[0]
 
     records: list[RequestRecord] = []

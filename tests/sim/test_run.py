@@ -13,7 +13,7 @@ from tidegate.core.errors import CallerError, ConfigurationError
 from tidegate.core.messages import Evict, Finished, FirstToken, Progressed, Reject, Truncate
 from tidegate.core.reasons import Reason
 from tidegate.core.request import Usage
-from tidegate.policy.settings import Deadlines, GateSettings, QueueSettings
+from tidegate.policy.settings import Deadlines, GateSettings, PredictionSettings, QueueSettings
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Crash, Errors
 from tidegate.sim.network import Network
@@ -38,12 +38,12 @@ def test_a_request_meets_the_wire_twice_and_a_step_for_each_token() -> None:
 
 
 def test_what_the_governor_hears_of_a_stream() -> None:
-    """The first token, progress at doublings from 32 on, the engine's own total at the end."""
-    heard = run(fleet(), [ask(0.0, 150)]).heard(FirstToken, Progressed, Finished)
+    """The first token, progress at doublings beyond what is reserved, the engine's own total at the end."""
+    reserved = PredictionSettings(output_tokens=40)
+    heard = run(fleet(pool={"prediction": reserved}), [ask(0.0, 150)]).heard(FirstToken, Progressed, Finished)
 
     assert heard == [
         (1.25, FirstToken(1, 1)),
-        (32.25, Progressed(1, 1, 32)),
         (64.25, Progressed(1, 1, 64)),
         (128.25, Progressed(1, 1, 128)),
         (150.25, Finished(1, 1, 200, Usage(prompt_tokens=10, output_tokens=150), 150)),

@@ -21,7 +21,12 @@ from tidegate.core.reasons import Reason
 from tidegate.core.request import Request, Usage
 
 FIRST_PROGRESS_TOKENS = 32
-"""`Progressed` is told at so many output tokens, and at every doubling."""
+"""`Progressed` is told at so many output tokens, and at every doubling: the marks."""
+
+
+def mark_above(tokens: float) -> int:
+    """The first mark above so many output tokens, at least 0."""
+    return FIRST_PROGRESS_TOKENS << (int(tokens) // FIRST_PROGRESS_TOKENS).bit_length()
 
 
 class FailureKind(StrEnum):
@@ -209,6 +214,8 @@ class Dispatch(msgspec.Struct, frozen=True, tag=True, gc=False):
     """Write this bound per choice into the body; None leaves the body's own."""
     degraded: tuple[str, ...] = ()
     """Degradation steps that touched this request, for the response header."""
+    progress_from_tokens: int = FIRST_PROGRESS_TOKENS
+    """The first mark at which `Progressed` says anything: before it, no more came than is reserved."""
     queued_s: float = 0.0
     quota: Quota | None = None
 

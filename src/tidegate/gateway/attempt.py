@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.core.errors import UpstreamError
 from tidegate.core.messages import (
-    FIRST_PROGRESS_TOKENS,
     Dispatch,
     Failed,
     FailureKind,
@@ -92,7 +91,7 @@ class Attempt:
         self._streaming = False
         self._seen_first = False
         self._reads = 0
-        self._progress_at = FIRST_PROGRESS_TOKENS
+        self._progress_at = command.progress_from_tokens
 
     # -- the flight's side ------------------------------------------------------------------------
 

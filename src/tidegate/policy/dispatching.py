@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from tidegate.core.messages import Command, Dispatch
+from tidegate.core.messages import Command, Dispatch, mark_above
 from tidegate.policy.calls import RUNNING, Call
 from tidegate.policy.limits import quota
 from tidegate.policy.pool import Member, Pool
@@ -99,6 +99,7 @@ class Dispatcher:
                 pool=call.pool.name,
                 max_tokens=call.max_tokens,
                 degraded=call.degraded,
+                progress_from_tokens=mark_above(call.output_tokens),
                 queued_s=now - call.arrived_at,
                 quota=quota(now, call.charge.scopes),
             )

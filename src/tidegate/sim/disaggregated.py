@@ -22,8 +22,11 @@ from typing import TypeAlias
 import msgspec
 
 from tidegate.core.errors import CallerError
+from tidegate.sim.happening import FINISHED, Happening
 from tidegate.sim.profiles import Profile, named
-from tidegate.sim.replica import FINISHED, Counters, Happening, OnBatch, Replica, Sequence
+from tidegate.sim.replica import OnBatch, Replica
+from tidegate.sim.scheduler import Counters
+from tidegate.sim.sequence import Sequence
 
 Engine: TypeAlias = "Replica | Disaggregated"
 
@@ -277,6 +280,7 @@ def _part(sequence: Sequence, output_tokens: int) -> Sequence:
         output_tokens,
         max_tokens=sequence.max_tokens,
         priority=sequence.priority,
+        mark=sequence.mark,
         prefix=sequence.prefix,
         prefix_block_tokens=sequence.prefix_block_tokens,
     )

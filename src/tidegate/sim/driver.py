@@ -169,6 +169,7 @@ class Driver:
             output_tokens,
             max_tokens=max(output_tokens, bound or planned.max_tokens or 0),
             priority=flight.rank,
+            mark=command.progress_from_tokens,
             prefix=planned.prefix,
             prefix_block_tokens=planned.prefix_block_tokens or BLOCK_TOKENS,
         )

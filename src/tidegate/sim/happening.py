@@ -14,7 +14,7 @@ from tidegate.sim.sequence import Sequence
 FIRST_TOKEN: Final = 0
 """The first output token is there."""
 PROGRESS: Final = 1
-"""The output has reached FIRST_PROGRESS_TOKENS or a doubling of it, and goes on."""
+"""The output has reached its sequence's mark or a doubling of it, and goes on."""
 FINISHED: Final = 2
 """The last output token is there; of an output of none, the prompt is computed."""
 

@@ -46,15 +46,17 @@ class Sequence:
         *,
         max_tokens: int = 0,
         priority: int = 0,
+        mark: int = FIRST_PROGRESS_TOKENS,
         prefix: tuple[int, ...] = (),
         prefix_block_tokens: int = 16,
     ) -> None:
         """`output_tokens` 0: the prompt is only computed, as for an embedding.
 
         `max_tokens` is what a contiguous reservation holds for the output, never less than `output_tokens`;
-        of `priority` the smaller is the more urgent, as vLLM has it. `prefix` are ids of the leading blocks
-        of `prefix_block_tokens`: an id stands for all tokens up to its block's end, and they may go on into
-        the output, for what a later turn will send in its prompt.
+        of `priority` the smaller is the more urgent, as vLLM has it. PROGRESS is told at `mark` output tokens
+        and at each doubling of it. `prefix` are ids of the leading blocks of `prefix_block_tokens`: an id
+        stands for all tokens up to its block's end, and they may go on into the output, for what a later
+        turn will send in its prompt.
         """
         self.id = id
         self.prompt_tokens = prompt_tokens
@@ -78,7 +80,7 @@ class Sequence:
         self.base: int = 0  # output tokens as it joined
         self.decode_steps: int = 0  # that the rest of its output takes
         self.due: int = -1  # the decode step after which something is to be told; below 0: it does not decode
-        self.mark: int = FIRST_PROGRESS_TOKENS  # output tokens at which PROGRESS is told next
+        self.mark: int = mark  # output tokens at which PROGRESS is told next
         self.kept: int = 0  # leading blocks that the prefix cache knows, in `extents`
         self.extents: list[tuple[Extent, int]] = []
 
