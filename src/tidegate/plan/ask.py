@@ -25,7 +25,13 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     output_tokens: float
     share: float = 1.0
     """Of all requests, beside the shares of other kinds: shares need not sum to 1."""
-    name: str = ""
+    tenant: str = ""
+    class_: str = ""
+
+    @property
+    def name(self) -> str:
+        """Who asks, as `tenant/class`; empty where nobody is named."""
+        return "/".join(part for part in (self.tenant, self.class_) if part)
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
