@@ -9,7 +9,14 @@ from __future__ import annotations
 import msgspec
 
 
-class GroupedAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="grouped"):
+class GroupedAttention(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="grouped",
+):
     """Multi-head, multi-query and grouped-query attention."""
 
     heads: int
@@ -30,7 +37,14 @@ class GroupedAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """The indexer keeps one key of this size a token."""
 
 
-class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="latent"):
+class LatentAttention(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="latent",
+):
     """Multi-head latent attention (DeepSeek-V2, 2024): what is cached is one compressed vector a token."""
 
     heads: int
@@ -50,7 +64,12 @@ class LatentAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class CompressedAttention(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="compressed"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    omit_defaults=True,
+    tag="compressed",
 ):
     """One key that is also the value, for all heads; what left the window is kept as one entry for `ratio`
     tokens (DeepSeek-V4, 2026).
@@ -74,7 +93,12 @@ class CompressedAttention(
 
 
 class RecurrentAttention(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="recurrent"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="recurrent",
 ):
     """Linear attention and state-space layers: a state of constant size per sequence, no cache that grows."""
 
@@ -85,14 +109,28 @@ class RecurrentAttention(
     state_element_bytes: int = 4
 
 
-class NoAttention(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="none"):
+class NoAttention(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="none",
+):
     """A layer that is only a feed-forward part."""
 
 
 Attention = GroupedAttention | LatentAttention | CompressedAttention | RecurrentAttention | NoAttention
 
 
-class Dense(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="dense"):
+class Dense(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="dense",
+):
     """A feed-forward part that every token goes through; `size` 0: none."""
 
     size: int
@@ -100,7 +138,14 @@ class Dense(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """3 with a gate (SwiGLU), 2 without."""
 
 
-class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="experts"):
+class Experts(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+    tag="experts",
+):
     """A mixture of experts: each token goes through `chosen` of `count`, and through what is shared."""
 
     count: int
@@ -117,7 +162,13 @@ class Experts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 FeedForward = Dense | Experts
 
 
-class Layers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Layers(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """`count` equal layers."""
 
     count: int
@@ -125,7 +176,13 @@ class Layers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     feed_forward: FeedForward
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Model(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    omit_defaults=True,
+    forbid_unknown_fields=True,
+):
     """An architecture."""
 
     name: str
