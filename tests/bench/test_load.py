@@ -340,6 +340,30 @@ def test_progress_is_told_to_the_end() -> None:
     run(main())
 
 
+def test_deltas_are_told_as_they_come() -> None:
+    """Who asks for them gets each stream's, counted, at instants in order; roles and usage are none."""
+    told: list[tuple[int, float, int]] = []
+
+    async def main() -> None:
+        async with serving(complete) as server:
+            target = Target(url=server.url, model="tiny")
+            records = await run_load(
+                target,
+                [planned(), planned(output=5)],
+                limits=QUICK,
+                on_deltas=lambda number, at, deltas: told.append((number, at, deltas)),
+            )
+
+        for record in records:
+            own = [(at, deltas) for number, at, deltas in told if number == record.request_id]
+            assert own[0][0] == record.first_token_at
+            assert own == sorted(own)
+            assert own[-1][1] == record.output_tokens == record.asked_tokens
+            assert own[-1][0] <= record.ended_at
+
+    run(main())
+
+
 def test_a_cancelled_run_leaves_nothing_open() -> None:
     """Cancelling the caller closes every connection before it returns."""
 

@@ -36,10 +36,11 @@ class Tokens(msgspec.Struct):
 class StreamedAnswer:
     """Chat completion chunks as server-sent events, ended by `[DONE]`."""
 
-    __slots__ = ("_events", "done", "first_token_at", "tokens")
+    __slots__ = ("_events", "deltas", "done", "first_token_at", "tokens")
 
     def __init__(self) -> None:
         self._events = EventSplitter()
+        self.deltas = 0  # with something in them
         self.first_token_at: float | None = None
         self.tokens = Tokens()
         self.done = False
@@ -74,6 +75,7 @@ class StreamedAnswer:
             if choice.delta is not None and choice.delta.carries():
                 # Until usage comes, if it does: an engine may put several tokens into one delta.
                 self.tokens.output += 1
+                self.deltas += 1
                 if self.first_token_at is None:
                     self.first_token_at = now
         if chunk.usage is not None:

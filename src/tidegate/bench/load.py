@@ -87,15 +87,18 @@ async def run_load(
     seed: int = 0,
     on_record: Callable[[LoadRecord], None] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    on_deltas: Callable[[int, float, int], None] | None = None,
     stop: asyncio.Event | None = None,
 ) -> list[LoadRecord]:
     """Send every request of the plan when it is due, and return what became of each, in order of their ends.
 
-    `seed` decides the prompts. Once `stop` is set nothing more is sent, and what is open is cut and recorded
-    as unfinished. Raises ConfigurationError, before anything is sent, if open files do not suffice.
+    `seed` decides the prompts. `on_deltas` is told of every arrival of deltas of a stream: the request's
+    number, the instant, and how many have come by then. Once `stop` is set nothing more is sent, and what is
+    open is cut and recorded as unfinished. Raises ConfigurationError, before anything is sent, if open files do
+    not suffice.
     """
     load = _Load(target, limits, Prompts(seed, target.bytes_per_token))
-    load.on_record, load.on_progress = on_record, on_progress
+    load.on_record, load.on_progress, load.on_deltas = on_record, on_progress, on_deltas
     await load.run(plan, stop or asyncio.Event())
     return load.records
 
@@ -127,6 +130,7 @@ class _Load:
         )
         self.on_record: Callable[[LoadRecord], None] | None = None
         self.on_progress: Callable[[Progress], None] | None = None
+        self.on_deltas: Callable[[int, float, int], None] | None = None
         self.records: list[LoadRecord] = []
         self.open: dict[int, _Flight] = {}
         self.ok = 0
@@ -232,11 +236,21 @@ class _Flight:
     def on_body(self, data: bytes) -> None:
         if self._ended:
             return  # what follows [DONE]; the connection is kept for the next request
-        fault = self._answer.feed(data, monotonic())
+        fault = self._feed(data, monotonic())
         if fault:
             self.cut(fault)
         elif self._answer.done:
             self.finish(None)
+
+    def _feed(self, data: bytes, now: float) -> Fault | None:
+        answer, told = self._answer, self._load.on_deltas
+        if told is None or not isinstance(answer, StreamedAnswer):
+            return answer.feed(data, now)
+        before = answer.deltas
+        fault = answer.feed(data, now)
+        if answer.deltas > before:
+            told(self._number, now, answer.deltas)
+        return fault
 
     def on_end(self) -> None:
         if not self._ended:

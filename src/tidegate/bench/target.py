@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -76,6 +77,11 @@ class Template:
 
 async def first_model(url: str, key: str = "") -> str:
     """The first model that the server lists. Raises ConfigurationError when it lists none."""
+    return (await listed_models(url, key))[0].id
+
+
+async def listed_models(url: str, key: str = "") -> list[ListedModel]:
+    """The models that the server lists, one at least. Raises ConfigurationError when it lists none."""
     origin = origin_of(url)
     client = client_of(origin, ClientLimits())
     headers = [(b"authorization", _bearer(key))] if key else []
@@ -98,15 +104,20 @@ async def first_model(url: str, key: str = "") -> str:
         models = []
     if not models:
         raise ConfigurationError([f"{url}: /v1/models lists no model: {remedy}"])
-    return models[0].id
+    return models
 
 
-class _Model(msgspec.Struct):
+class ListedModel(msgspec.Struct):
+    """What `/v1/models` says of a model."""
+
     id: str
+    max_model_len: Any = None
+    """Of vLLM: prompt and output of one sequence."""
+    owned_by: Any = None
 
 
 class _Models(msgspec.Struct):
-    data: list[_Model]
+    data: list[ListedModel]
 
 
 def _head(origin: Origin, key: str, stream: bool) -> bytes:
