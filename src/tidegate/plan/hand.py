@@ -7,17 +7,19 @@ cannot tell.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from math import floor
 
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import HandFigures, Load, Terms
-from tidegate.plan.queues import Queue, rate_for_wait
+from tidegate.plan.queues import Queue, rate_for_wait, survival
 from tidegate.plan.room import burst_room, lost_room, queue_room
 from tidegate.plan.station import Bound, Latencies
 
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 """Utilisations of which waits are told."""
+BISECTIONS = 50
 
 
 class HandStation:
@@ -70,8 +72,39 @@ class HandStation:
             wait_s=wait_s,
             ttft_s=wait_s.plus(tpot_s),
             tpot_s=Percentiles.of(tpot_s),
-            e2e_s=wait_s.plus(self._service_s),
+            e2e_s=Percentiles(
+                mean=wait_s.mean + self._service_s,
+                p50=self._e2e_s(queue, 0.5),
+                p95=self._e2e_s(queue, 0.95),
+                p99=self._e2e_s(queue, 0.99),
+                at_percentile=self._e2e_s(queue, self._terms.percentile),
+            ),
         )
+
+    def _e2e_s(self, queue: Queue, quantile: float) -> float:
+        """The E2E that a share of the requests stays within: a wait, and an output that does not know of it."""
+        weight = sum(kind.share for kind in self._load.kinds)
+        services = [
+            (kind.share / weight, kind.output_tokens * self._figures.tpot_s) for kind in self._load.kinds
+        ]
+        waits, relief = queue.wait_probability, queue.relief_per_s
+
+        def later(seconds: float) -> float:
+            return sum(
+                share * (survival(waits, relief, seconds - service_s) if service_s <= seconds else 1.0)
+                for share, service_s in services
+            )
+
+        instants = sorted({service_s for _, service_s in services})
+        left = bisect_left(instants, True, key=lambda each: later(each) <= 1 - quantile)
+        if left < len(instants) and (not left or later(instants[left] * (1 - 1e-12)) > 1 - quantile):
+            return instants[left]  # where a kind of request ends
+        low = instants[left - 1]
+        high = low + queue.wait_s(1 - (1 - quantile) / 2) + instants[-1]
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if later(middle) > 1 - quantile else (low, middle)
+        return high
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
         """One queue for each replica, and one for all of them."""

@@ -2,88 +2,133 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Terms
-from tidegate.planning.numbers import count_of, duration_of, number_of, ratio_of
+from tidegate.plan.arrivals import Arrival, Hour, hours_of, load_of_arrivals
+from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
+from tidegate.planning.options import Options, check_together
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, each as it was written; None: nothing."""
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked, and what is to be said beside the answer."""
 
-    qps: str | None = None
-    peak_ratio: str | None = None
-    output: str | None = None
-    throughput: str | None = None
-    ttft: str | None = None
-    tpot: str | None = None
-    e2e: str | None = None
-    percentile: str = "95"
-    utilisation: str = "70%"
-    spare: str | None = None
-    replicas: str | None = None
-    price: str | None = None
+    ask: Ask
+    hours: tuple[Hour, ...] = ()
+    """For which a schedule is asked for; empty: none is."""
+    notes: tuple[str, ...] = ()
+    """How the options were understood, where that is not plain."""
 
 
-def ask_of(options: Options) -> Ask:
+def question_of(options: Options) -> Question:
     """The question. Raises ConfigurationError for options that do not make one."""
+    check_together(options)
     terms = terms_of(options)
-    return Ask(load=load_of(options), replica=hand_figures_of(options, terms), terms=terms)
+    replica = replica_of(options, terms)
+    terms = _what_there_is(options, terms, replica)
+    arrivals, notes = _arrivals(options, terms.budgets)
+    hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
+    load = load_of_arrivals(arrivals, hits) if arrivals else _load_by_hand(options, hits)
+    hours = tuple(hours_of(arrivals)) if options.schedule else ()
+    return Question(ask=Ask(load=load, replica=replica, terms=terms), hours=hours, notes=notes)
 
 
-def load_of(options: Options) -> Load:
-    """What comes."""
+def _arrivals(options: Options, budgets: Budgets) -> tuple[list[Arrival], tuple[str, ...]]:
+    """Of a trace or a traffic file; nothing where there is none."""
+    if not options.trace and not options.traffic:
+        return [], ()
+    from tidegate.planning.loads import trace_arrivals, traffic_arrivals
+
+    if options.trace:
+        return trace_arrivals(options.trace), ()
+    arrivals, note = traffic_arrivals(Path(options.traffic or ""), budgets)
+    return arrivals, (note,) if note else ()
+
+
+def _load_by_hand(options: Options, hits: float) -> Load:
     if options.output is None:
-        raise ConfigurationError(["--output: how long are the answers? write --output TOKENS"])
-    kind = Kind(prompt_tokens=0, output_tokens=number_of("--output", options.output, "tokens"))
-    peak = number_of("--peak-ratio", options.peak_ratio, "a ratio") if options.peak_ratio else 1.0
-    rate = number_of("--qps", options.qps, "requests/s") if options.qps is not None else None
-    return Load(kinds=(kind,), requests_per_s=None if rate is None else rate * peak, peak_ratio=peak)
-
-
-def hand_figures_of(options: Options, terms: Terms) -> HandFigures:
-    """Way 1."""
-    assert options.throughput is not None
-    throughput = number_of("--throughput", options.throughput, "tokens/s")
-    if terms.budgets.tpot_s is None:
         raise ConfigurationError(
-            ["--throughput: how fast must each request be? write --tpot TIME, as in --tpot 20ms"]
+            ["--output: how long are the answers? write --output TOKENS, as in --output 500"]
         )
-    return HandFigures(tokens_per_s=throughput, tpot_s=terms.budgets.tpot_s)
+    if options.input is None and not options.throughput:
+        raise ConfigurationError(
+            ["--input: how long are the prompts? write --input TOKENS, as in --input 2000"]
+        )
+    output = number_of("--output", options.output, "tokens", least=1, above=False)
+    prompt = number_of("--input", options.input, "tokens", least=1, above=False) if options.input else 0.0
+    peak = (
+        number_of("--peak-ratio", options.peak_ratio, "a ratio", least=1, above=False)
+        if options.peak_ratio
+        else 1.0
+    )
+    rate = number_of("--qps", options.qps, "requests/s") if options.qps is not None else None
+    return Load(
+        kinds=(Kind(prompt_tokens=prompt, output_tokens=output),),
+        requests_per_s=None if rate is None else rate * peak,
+        peak_ratio=peak,
+        prefix_hit_ratio=hits,
+        users=count_of("--users", options.users, "users") if options.users is not None else None,
+        think_s=duration_of("--think", options.think) if options.think is not None else 0.0,
+    )
+
+
+def replica_of(options: Options, terms: Terms) -> HandFigures | Replica:
+    """What a replica does, however that is told."""
+    if options.throughput is not None:
+        return _hand_figures(options.throughput, terms)
+    assert options.profile is not None
+    from tidegate.planning.replicas import replica_by_profile
+
+    return replica_by_profile(options.profile)
+
+
+def _hand_figures(throughput: str, terms: Terms) -> HandFigures:
+    figure = number_of("--throughput", throughput, "tokens/s")
+    if terms.budgets.tpot_s is None:
+        problem = "--throughput: how fast must each request be? write --tpot TIME, as in --tpot 20ms"
+        raise ConfigurationError([problem])
+    return HandFigures(tokens_per_s=figure, tpot_s=terms.budgets.tpot_s)
 
 
 def terms_of(options: Options) -> Terms:
-    """What must hold."""
-    replicas = count_of("--replicas", options.replicas, "replicas") if options.replicas is not None else None
-    spare = 0 if replicas == 1 else 1
-    if options.spare is not None:
-        spare = count_of("--spare", options.spare, "replicas", least=0)
+    """What must hold. How many replicas there are is not in it yet: see `_what_there_is`."""
+    price = None
+    if options.price is not None:
+        price = number_of("--price", options.price, "US dollars an hour", above=False)
     return Terms(
         budgets=Budgets(
             ttft_s=_duration("--ttft", options.ttft),
             tpot_s=_duration("--tpot", options.tpot),
             e2e_s=_duration("--e2e", options.e2e),
         ),
-        percentile=_percentile(options.percentile),
+        percentile=percentile_of("--percentile", options.percentile),
         target_utilisation=ratio_of("--utilisation", options.utilisation),
-        spare_replicas=spare,
-        replicas=replicas,
-        per_hour_usd=(
-            number_of("--price", options.price, "US dollars an hour", above=False)
-            if options.price is not None
-            else None
-        ),
+        spare_replicas=count_of("--spare", options.spare or "1", "replicas", least=0),
+        per_hour_usd=price,
     )
 
 
-def _percentile(text: str) -> float:
-    value = number_of("--percentile", text.strip().lower().removeprefix("p"), "a percentile")
-    if not 50 <= value < 100:
-        hint = f"; write {100 * value:g}" if 0.5 <= value < 1 else "; 95 is usual"
-        raise ConfigurationError([f"--percentile: {value:g} is not from 50 to below 100{hint}"])
-    return value / 100
+def _what_there_is(options: Options, terms: Terms, replica: HandFigures | Replica) -> Terms:
+    """With as many replicas as there are, if that is said. Of one none is spare, unless that is said too."""
+    replicas = None
+    if options.replicas is not None:
+        replicas = count_of("--replicas", options.replicas, "replicas")
+    elif options.gpus is not None:
+        gpus = count_of("--gpus", options.gpus, "accelerators")
+        each = replica.accelerators if isinstance(replica, Replica) else 1
+        replicas = gpus // each
+        if not replicas:
+            raise ConfigurationError([f"--gpus: a replica has {each}, and there are {gpus}; give it fewer"])
+    elif not options.said(("qps", "users", "trace", "traffic")):
+        replicas = 1
+    spare = terms.spare_replicas
+    if replicas == 1 and options.spare is None:
+        spare = 0
+    return msgspec.structs.replace(terms, replicas=replicas, spare_replicas=spare)
 
 
 def _duration(option: str, text: str | None) -> float | None:

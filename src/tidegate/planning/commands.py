@@ -1,85 +1,76 @@
 """How is a plan asked for on the command line?
 
-What a way of asking needs is imported when it is asked in that way, so that the first line comes at once.
+Every value is taken as text and read by `asking`, so that what is wrong with it is told in a sentence, and as
+data with `--json`. What a way of asking needs is imported when it is asked in that way, so that the first line
+comes at once.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tidegate.planning.telling import told
 
-LOAD, REPLICA, TERMS, OUTPUT = "Load", "Replica", "Terms", "Output"
+plan_app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
 
-plan_app = typer.Typer(help="How much to buy, and which limits to set?")
+
+def _load(metavar: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Load")
+
+
+def _replica(metavar: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Replica")
+
+
+def _terms(metavar: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Terms")
+
+
+Text = str | None
 
 
 @plan_app.callback(invoke_without_command=True)
 def plan(
     context: typer.Context,
-    qps: Annotated[
-        str | None, typer.Option(metavar="RATE", help="Requests per second, mean.", rich_help_panel=LOAD)
-    ] = None,
-    peak_ratio: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RATIO",
-            help="The busiest minute over the mean one; else the trace's, or 1.",
-            rich_help_panel=LOAD,
-        ),
-    ] = None,
-    output: Annotated[
-        str | None,
-        typer.Option(
-            "--output", "--output-tokens", metavar="TOKENS", help="Answer length.", rich_help_panel=LOAD
-        ),
-    ] = None,
-    throughput: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TOKENS/S", help="Of one replica at full batch, by hand.", rich_help_panel=REPLICA
-        ),
-    ] = None,
-    ttft: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Budget to the first token.", rich_help_panel=TERMS)
-    ] = None,
-    tpot: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Budget per token after it.", rich_help_panel=TERMS)
-    ] = None,
-    e2e: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Budget to the end.", rich_help_panel=TERMS)
-    ] = None,
-    percentile: Annotated[
-        str, typer.Option(metavar="P", help="Of requests that hold the budgets.", rich_help_panel=TERMS)
-    ] = "95",
-    utilisation: Annotated[
-        str,
-        typer.Option(metavar="RATIO", help="At most, with every replica up.", rich_help_panel=TERMS),
-    ] = "70%",
-    spare: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COUNT", help="Replicas that may be lost; else 1 if there are two.", rich_help_panel=TERMS
-        ),
-    ] = None,
-    replicas: Annotated[
-        str | None,
-        typer.Option(metavar="COUNT", help="So many, instead of a rate.", rich_help_panel=TERMS),
-    ] = None,
-    price: Annotated[
-        str | None,
-        typer.Option(metavar="USD", help="Of one accelerator, per hour.", rich_help_panel=TERMS),
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
+    qps: Annotated[Text, _load("RATE", "Requests per second, mean.")] = None,
+    users: Annotated[Text, _load("COUNT", "So many who ask, wait, think and ask again.")] = None,
+    think: Annotated[Text, _load("TIME", "How long users think.")] = None,
+    trace: Annotated[Text, _load("TRACE", "A trace file, azure-conv or azure-code.")] = None,
+    traffic: Annotated[Text, _load("FILE", "A traffic file: tenants, classes, days.")] = None,
+    input_: Annotated[Text, _load("TOKENS", "Prompt length.", "--input", "--prompt-tokens")] = None,
+    output: Annotated[Text, _load("TOKENS", "Answer length.", "--output", "--output-tokens")] = None,
+    prefix_hit: Annotated[Text, _load("RATIO", "Of prompt tokens, from the prefix cache.")] = None,
+    peak_ratio: Annotated[Text, _load("RATIO", "The busiest minute over the mean one; else 1.")] = None,
+    schedule: Annotated[
+        bool, typer.Option("--schedule", help="Replicas for each hour too.", rich_help_panel="Load")
+    ] = False,
+    throughput: Annotated[Text, _replica("TOKENS/S", "Output of one replica at full batch, by hand.")] = None,
+    profile: Annotated[Text, _replica("PROFILE", "A profile by name, or the file of one.")] = None,
+    ttft: Annotated[Text, _terms("TIME", "Budget to the first token.")] = None,
+    tpot: Annotated[Text, _terms("TIME", "Budget per token after it.")] = None,
+    e2e: Annotated[Text, _terms("TIME", "Budget to the end.")] = None,
+    percentile: Annotated[str, _terms("P", "Of requests, that hold the budgets.")] = "95",
+    utilisation: Annotated[str, _terms("RATIO", "At most, with every replica up.")] = "70%",
+    spare: Annotated[Text, _terms("COUNT", "Replicas that may be lost; else 1, if there are two.")] = None,
+    replicas: Annotated[Text, _terms("COUNT", "There are so many: which rate do they carry?")] = None,
+    gpus: Annotated[Text, _terms("COUNT", "The same in accelerators.")] = None,
+    price: Annotated[Text, _terms("USD", "Of one accelerator, per hour.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
-    """From a load and budgets to replicas, how full they are, what binds, and what they cost."""
+    """From a load and budgets to replicas: how many, how full, what binds, what they cost.
+
+    By hand: tidegate plan --throughput 2000 --output 500 --tpot 20ms --qps 10
+
+    By measurement: tidegate plan --profile h100-8b --trace azure-conv --ttft 1s --tpot 40ms
+    """
     if context.invoked_subcommand is not None:
         return
     with told(json=json):
-        from tidegate.planning.asking import Options, ask_of
+        from tidegate.planning.asking import question_of
+        from tidegate.planning.options import Options
         from tidegate.planning.session import show
 
-        options = {name: value for name, value in context.params.items() if name != "json"}
-        show(ask_of(Options(**options)), json=json)
+        written = {name.removesuffix("_"): value for name, value in context.params.items() if name != "json"}
+        show(question_of(Options(**written)), json=json)

@@ -56,6 +56,15 @@ def duration_of(option: str, text: str) -> float:
     return seconds
 
 
+def percentile_of(option: str, text: str) -> float:
+    """A share from 0.5 to below 1 of `95` or `p95`."""
+    value = number_of(option, text.strip().lower().removeprefix("p"), "a percentile")
+    if not 50 <= value < 100:
+        remedy = f"write {100 * value:g}" if 0.5 <= value < 1 else "95 is usual"
+        raise ConfigurationError([f"{option}: {value:g} is not from 50 to below 100; {remedy}"])
+    return value / 100
+
+
 def _plain(option: str, text: str, unit: str) -> float:
     words = text.strip().lower()
     match = _NUMBER.match(words)

@@ -6,14 +6,16 @@ import typer
 
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
-from tidegate.plan.ask import Ask
 from tidegate.plan.sizing import answer_to
+from tidegate.planning.asking import Question
 from tidegate.planning.telling import refuse
 
 
-def show(ask: Ask, *, json: bool) -> None:
+def show(question: Question, *, json: bool) -> None:
     """Answer, on stdout. Exit status 2 where there is no answer."""
-    answer = answer_to(ask)
+    for note in question.notes:
+        typer.echo(note, err=True)
+    answer = answer_to(question.ask)
     if isinstance(answer, Impossible):
         raise refuse(answer, json=json)
     if json:
@@ -23,4 +25,4 @@ def show(ask: Ask, *, json: bool) -> None:
 
     from tidegate.planning.table import as_table
 
-    Console(highlight=False).print(as_table(answer, ask.terms))
+    Console(highlight=False).print(as_table(answer, question.ask.terms))
