@@ -1,0 +1,77 @@
+"""What was written on the command line, and do its options go together?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from tidegate.core.errors import ConfigurationError
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """Each as it was written; None: it was not."""
+
+    qps: str | None = None
+    users: str | None = None
+    think: str | None = None
+    trace: str | None = None
+    traffic: str | None = None
+    peak_ratio: str | None = None
+    input: str | None = None
+    output: str | None = None
+    prefix_hit: str | None = None
+    schedule: bool = False
+    throughput: str | None = None
+    profile: str | None = None
+    ttft: str | None = None
+    tpot: str | None = None
+    e2e: str | None = None
+    percentile: str = "95"
+    utilisation: str = "70%"
+    spare: str | None = None
+    replicas: str | None = None
+    gpus: str | None = None
+    price: str | None = None
+
+    def said(self, names: Iterable[str]) -> list[str]:
+        """Those of the options that were written, as they are written."""
+        return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) not in (None, False)]
+
+
+LOADS = ("qps", "users", "trace", "traffic")
+WAYS = ("throughput", "profile")
+BELONG = {
+    "think": ("users",),
+    "schedule": ("trace", "traffic"),
+}
+"""Options that say nothing without one of others."""
+
+
+def check_together(options: Options) -> None:
+    """Raise ConfigurationError for options of which one contradicts another, or says nothing."""
+    problems = [
+        f"{' and '.join(said)}: each says {what}; write one of them"
+        for names, what in (
+            (LOADS, "what comes"),
+            (WAYS, "what a replica does"),
+            (("replicas", "gpus"), "what there is"),
+        )
+        if len(said := options.said(names)) > 1
+    ]
+    for name, needed in BELONG.items():
+        if options.said([name]) and not options.said(needed):
+            others = " or ".join(f"--{each}" for each in needed)
+            problems.append(f"--{name} belongs to {others}; write that too, or leave it out")
+    if not options.said(WAYS):
+        problems.append(
+            "what does a replica do? write --throughput and --tpot, --model and --gpu, or --profile; "
+            "`tidegate plan --help` has examples"
+        )
+    problems += [
+        f"{also}: the --{name} says that; leave it out"
+        for name in ("trace", "traffic")
+        for also in options.said(["input", "output", "peak_ratio"] if options.said([name]) else [])
+    ]
+    if problems:
+        raise ConfigurationError(problems)
