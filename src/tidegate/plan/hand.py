@@ -7,7 +7,6 @@ cannot tell.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from math import floor
 
 from tidegate.core.units import format_duration, format_number
@@ -82,28 +81,22 @@ class HandStation:
         )
 
     def _e2e_s(self, queue: Queue, quantile: float) -> float:
-        """The E2E that a share of the requests stays within: a wait, and an output that does not know of it."""
+        """That a share of the requests stays within: a wait, and then an output of any length."""
         weight = sum(kind.share for kind in self._load.kinds)
         services = [
             (kind.share / weight, kind.output_tokens * self._figures.tpot_s) for kind in self._load.kinds
         ]
-        waits, relief = queue.wait_probability, queue.relief_per_s
 
         def later(seconds: float) -> float:
             return sum(
-                share * (survival(waits, relief, seconds - service_s) if service_s <= seconds else 1.0)
+                share * (1.0 if seconds < service_s else _waits_longer(queue, seconds - service_s))
                 for share, service_s in services
             )
 
-        instants = sorted({service_s for _, service_s in services})
-        left = bisect_left(instants, True, key=lambda each: later(each) <= 1 - quantile)
-        if left < len(instants) and (not left or later(instants[left] * (1 - 1e-12)) > 1 - quantile):
-            return instants[left]  # where a kind of request ends
-        low = instants[left - 1]
-        high = low + queue.wait_s(1 - (1 - quantile) / 2) + instants[-1]
+        low, high = 0.0, max(service_s for _, service_s in services) + queue.wait_s(quantile)
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            low, high = (middle, high) if later(middle) > 1 - quantile else (low, middle)
+            low, high = (middle, high) if later(middle) > 1 - quantile + 1e-12 else (low, middle)
         return high
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
@@ -149,6 +142,10 @@ class HandStation:
         """The utilisation up to which nobody waits, at the percentile."""
         most = rate_for_wait(self._queue(0.0, replicas), self._terms.percentile, 0.0)
         return most / (replicas * self.sustained_per_s)
+
+
+def _waits_longer(queue: Queue, wait_s: float) -> float:
+    return survival(queue.wait_probability, queue.relief_per_s, wait_s)
 
 
 def hand_station(figures: HandFigures, load: Load, terms: Terms) -> HandStation | Impossible:

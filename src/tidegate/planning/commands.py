@@ -1,8 +1,8 @@
 """How is a plan asked for on the command line?
 
-Every value is taken as text and read by `asking`, so that what is wrong with it is told in a sentence, and as
-data with `--json`. What a way of asking needs is imported when it is asked in that way, so that the first line
-comes at once.
+Every value is taken as text and read by `asking`, so that what is wrong with it is told in a sentence, and
+as data with `--json`. What a way of asking needs is imported when it is asked in that way, so that the first
+line comes at once.
 """
 
 from __future__ import annotations
