@@ -16,11 +16,13 @@ MAX_BYTES = 2**20
 MAX_DEPTH = 32
 
 
-def read(path: Path) -> str:
-    """The text of a file. Raises ConfigurationError if it cannot be read, or is no text."""
+def read(path: Path, most_bytes: int = MAX_BYTES) -> str:
+    """The text of a file, and a byte more where it is larger. Raises ConfigurationError if it cannot be read,
+    or is no text.
+    """
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
+            raw = file.read(most_bytes + 1)
     except OSError as error:
         raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from None
     try:
