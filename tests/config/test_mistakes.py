@@ -195,6 +195,14 @@ MEANING = [
     (simulated("pools: {m: {profile: demo, §engine: {max_num_seqs: 9_000}}}"), "or lower max_num_seqs"),
     (simulated("pools: {m: {engine: {kv: §pages}}}"), 'is not known; did you mean "paged"?'),
     (simulated("pools: {m: {curve: {a_s: §0}}}"), "simulation.pools.m.curve.a_s: is 0; it must be above 0"),
+    (
+        simulated("pools: {m: {curve: {a_s: 1}, §table: {tokens: {points: [1], seconds: [1]}}}}"),
+        "simulation.pools.m.table: stands beside curve; remove one",
+    ),
+    (
+        simulated("pools: {m: {table: {tokens: §{points: [1, 2], seconds: [1]}}}}"),
+        "table.tokens: curve: 2 points, but seconds for 1",
+    ),
     (simulated("tenants: {t: {pool: §x}}"), 'names the pool "x"'),
     (tenant("pools: [m]}}\nsimulation: {tenants: {t: {pool: §n}"), "which is not among the tenant's pools"),
     (simulated("tenants: {t: {class: §x}}"), 'names the class "x"'),

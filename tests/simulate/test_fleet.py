@@ -140,3 +140,17 @@ def test_limits_of_keys() -> None:
 
     assert scenario_of(found).keys == {"acme": "a"}
     assert uncounted_keys(found) == ["tenants.lab.keys.b", "tenants.lab.keys.c"]
+
+
+def test_tables_in_the_file() -> None:
+    """A pool's step times may be tables, and a replica's stand instead of them."""
+    text = FILE.replace(
+        "      profile: demo\n      engine: {max_num_seqs: 8, prefix_cache: true}",
+        "      table: {tokens: {points: [1, 9], seconds: [0.5, 1]}, decode: "
+        "{rows: [1], columns: [0, 10], seconds: [[0, 2]]}}",
+    ).replace("b: {profile: demo-128k,", "b: {table: {tokens: {points: [1], seconds: [7]}},")
+    a, b = scenario_of(parse(text, "f.yaml", environ=None)).pools["large"]
+
+    assert a.profile.curve.step_s(1, 5) == 0.5 + 1.0
+    assert b.profile.curve == Table(tokens=Line(points=(1.0,), seconds=(7.0,)))
+    assert assumed_of(parse(text, "f.yaml", environ=None)) == ["small"]

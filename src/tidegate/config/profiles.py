@@ -18,7 +18,7 @@ from tidegate.config.decoding import INVALID, Decoder, of_type
 from tidegate.config.documents import compose, read
 from tidegate.config.problems import report
 from tidegate.config.simulation import SimulatedEngine
-from tidegate.core.curve import Curve, Linear
+from tidegate.core.curve import Curve, Linear, Table
 from tidegate.core.errors import ConfigurationError
 from tidegate.sim.profiles import Profile, named
 
@@ -49,8 +49,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     source: str
     """What was measured: an engine and its model, or files."""
-    on: str = ""
-    """The day, as in 2030-12-31."""
+    date: str = ""
+    """When, as in 2030-12-31."""
     points: int
     held_out_points: int = 0
     """As many more, which the stated errors are of."""
@@ -168,6 +168,8 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
     for each in engines:
         if each.curve is not None:
             curve = Linear(**msgspec.structs.asdict(each.curve))
+        if each.table is not None:
+            curve = Table(**msgspec.structs.asdict(each.table))
         own = {
             name: value for name, value in msgspec.structs.asdict(each.engine).items() if value is not None
         }
@@ -178,7 +180,7 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
 
 def beyond_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> list[str]:
     """In how far a replica may do what its curve was not measured at; see `ProfileFile.beyond`."""
-    if any(each.curve is not None for each in engines):
+    if any(each.curve is not None or each.table is not None for each in engines):
         return []
     measured = _said_of(engines, default).measured
     replica = profile_of(*engines, default=default).replica

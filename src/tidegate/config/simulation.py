@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.core.curve import Linear
+from tidegate.core.curve import Linear, Table
 from tidegate.sim.clients import ClientSettings
 from tidegate.sim.faults import Fault
 from tidegate.sim.network import Network
@@ -19,6 +19,10 @@ from tidegate.sim.settings import Disaggregation, Speculation
 
 class CurveConfig(Linear, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=False):
     """Seconds of a step, linear in what it computes and reads."""
+
+
+class TableConfig(Table, frozen=True, kw_only=True, forbid_unknown_fields=True, tag=False):
+    """Seconds of a step by tables, straight between their points."""
 
 
 class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +65,8 @@ class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """File with a profile, instead; relative to the configuration file."""
     curve: CurveConfig | None = None
     """Step times instead of the profile's."""
+    table: TableConfig | None = None
+    """The same by tables, as they are measured or computed; instead of `curve`."""
     engine: EngineConfig = EngineConfig()
     """Each of its values that is set stands instead of the profile's."""
     disaggregation: Disaggregation | None = None

@@ -51,6 +51,8 @@ def _engine(where: Where, *engines: SimulatedEngine) -> Iterator[Problem]:
         )
     if engines[-1].profile is not None and engines[-1].profile_file is not None:
         yield Problem((*where, "profile_file"), "stands beside profile; remove one of them")
+    if engines[-1].curve is not None and engines[-1].table is not None:
+        yield Problem((*where, "table"), "stands beside curve; remove one of them")
     if any(each.profile_file is not None for each in engines):
         return  # read when it is simulated: where the gateway serves it need not be
     try:

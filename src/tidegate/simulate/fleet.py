@@ -99,7 +99,8 @@ def terms_of(config: Config, override: Budgets) -> Terms:
 
 
 def _says_speed(pool: SimulatedPool) -> bool:
-    return pool.profile is not None or pool.profile_file is not None or pool.curve is not None
+    said = (pool.profile, pool.profile_file, pool.curve, pool.table)
+    return any(each is not None for each in said)
 
 
 def _tenants(config: Config) -> list[str]:
