@@ -14,7 +14,7 @@ from tidegate.catalog.catalog import Catalog
 from tidegate.catalog.models import Model
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.text import as_json
-from tidegate.planning.catalog_files import catalog_with, model_named
+from tidegate.planning.catalog_lookup import catalog_with, model_named
 from tidegate.planning.catalog_report import (
     ModelReport,
     accelerator_page,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -90,22 +89,6 @@ class CatalogFile(msgspec.Struct, frozen=True, kw_only=True):
     prices: dict[str, PriceEntry] = {}
 
 
-def catalog_with(paths: Iterable[Path] = ()) -> Catalog:
-    """What ships, with each of these files upon it. Raises ConfigurationError."""
-    catalog = Catalog.shipped()
-    for path in paths:
-        catalog = parse_catalog(read(path), str(path), catalog, base=path.parent)
-    return catalog
-
-
-def model_named(name: str, catalog: Catalog) -> Model:
-    """By a name of the catalogue, or by the path of a config.json. Raises ConfigurationError."""
-    path = Path(name)
-    if name.endswith(".json"):
-        return model_from(path, str(path.parent.name or path.stem))
-    return catalog.model(name)
-
-
 def model_from(path: Path, name: str) -> Model:
     """The model of a config.json. Raises ConfigurationError."""
     text = read(path, MAX_CONFIG_BYTES)
@@ -119,6 +102,11 @@ def model_from(path: Path, name: str) -> Model:
         return model_of(config, name, source=str(path))
     except ConfigurationError as error:
         raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from None
+
+
+def load_catalog(path: Path, catalog: Catalog) -> Catalog:
+    """`catalog` with what a file adds to it. Raises ConfigurationError."""
+    return parse_catalog(read(path), str(path), catalog, base=path.parent)
 
 
 def parse_catalog(text: str, source: str, catalog: Catalog, *, base: Path = Path()) -> Catalog:
