@@ -15,7 +15,7 @@ from tidegate.workload.statistics.counting import Moments
 WINDOW_S = 60
 """Of what is planned for: shorter bursts are met by the queue, longer ones by replicas."""
 HOUR_S = 3600.0
-CELLS = 6
+CELLS = 5
 """Prompt lengths, and output lengths of each, that are told apart: equally many requests in each."""
 FEW_GAPS = 100
 """Below, the burstiness inside a minute is taken for that of Poisson arrivals."""

@@ -23,6 +23,9 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     prompt_tokens: float
     output_tokens: float
+    prompt_cv: float = 0.0
+    """Coefficient of variation; 0: all of them are as long."""
+    output_cv: float = 0.0
     share: float = 1.0
     """Of all requests, beside the shares of other kinds: shares need not sum to 1."""
     tenant: str = ""
@@ -64,7 +67,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def output_cv(self) -> float:
         """Coefficient of variation of the output tokens."""
         mean = self.output_tokens
-        square = self._mean([kind.output_tokens**2 for kind in self.kinds])
+        square = self._mean([kind.output_tokens**2 * (1 + kind.output_cv**2) for kind in self.kinds])
         return sqrt(max(0.0, square - mean * mean)) / mean
 
     @property

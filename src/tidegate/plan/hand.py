@@ -12,12 +12,11 @@ from math import floor
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import HandFigures, Load, Terms
-from tidegate.plan.queues import Queue, rate_for_wait, survival
+from tidegate.plan.ceilings import highest
+from tidegate.plan.queues import Queue, survival
 from tidegate.plan.room import burst_room, lost_room, queue_room
-from tidegate.plan.station import Bound, Latencies
+from tidegate.plan.station import SHOWN, Bound, Latencies
 
-SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
-"""Utilisations of which waits are told."""
 BISECTIONS = 50
 
 
@@ -71,13 +70,16 @@ class HandStation:
             wait_s=wait_s,
             ttft_s=wait_s.plus(tpot_s),
             tpot_s=Percentiles.of(tpot_s),
-            e2e_s=Percentiles(
-                mean=wait_s.mean + self._service_s,
-                p50=self._e2e_s(queue, 0.5),
-                p95=self._e2e_s(queue, 0.95),
-                p99=self._e2e_s(queue, 0.99),
-                at_percentile=self._e2e_s(queue, self._terms.percentile),
-            ),
+            e2e_s=self._e2e(queue) if len(self._load.kinds) > 1 else wait_s.plus(self._service_s),
+        )
+
+    def _e2e(self, queue: Queue) -> Percentiles:
+        return Percentiles(
+            mean=queue.mean_wait_s + self._service_s,
+            p50=self._e2e_s(queue, 0.5),
+            p95=self._e2e_s(queue, 0.95),
+            p99=self._e2e_s(queue, 0.99),
+            at_percentile=self._e2e_s(queue, self._terms.percentile),
         )
 
     def _e2e_s(self, queue: Queue, quantile: float) -> float:
@@ -87,9 +89,11 @@ class HandStation:
             (kind.share / weight, kind.output_tokens * self._figures.tpot_s) for kind in self._load.kinds
         ]
 
+        waits, relief_per_s = queue.wait_probability, queue.relief_per_s
+
         def later(seconds: float) -> float:
             return sum(
-                share * (1.0 if seconds < service_s else _waits_longer(queue, seconds - service_s))
+                share * (1.0 if seconds < service_s else survival(waits, relief_per_s, seconds - service_s))
                 for share, service_s in services
             )
 
@@ -118,7 +122,7 @@ class HandStation:
         """The queue, bursts, a lost replica, and what is not known of the batch."""
         isolated, pooled = self._ceiling(1), self._ceiling(replicas - lost)
         return (
-            queue_room(self._terms.percentile, isolated, pooled, replicas - lost),
+            queue_room(self._terms, isolated, pooled, replicas - lost),
             lost_room(pooled, replicas, lost),
             burst_room(self._load.peak_ratio),
             Room(
@@ -139,13 +143,13 @@ class HandStation:
         )
 
     def _ceiling(self, replicas: int) -> float:
-        """The utilisation up to which nobody waits, at the percentile."""
-        most = rate_for_wait(self._queue(0.0, replicas), self._terms.percentile, 0.0)
-        return most / (replicas * self.sustained_per_s)
+        """The utilisation up to which so many replicas hold every budget."""
 
+        def held(utilisation: float) -> bool:
+            found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
+            return found is not None and found.held(self._terms.budgets)
 
-def _waits_longer(queue: Queue, wait_s: float) -> float:
-    return survival(queue.wait_probability, queue.relief_per_s, wait_s)
+        return highest(held, 1.0)
 
 
 def hand_station(figures: HandFigures, load: Load, terms: Terms) -> HandStation | Impossible:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from tidegate.core.units import format_number, format_ratio
 from tidegate.plan.answer import Room
+from tidegate.plan.ask import Terms
 
 AZURE_CHAT_PEAK_RATIO = 1.54
 """Requests of the busiest minute over those of the mean one, in the hour of chat that ships with tidegate:
 `tidegate trace stats azure-conv`."""
 
 
-def queue_room(quantile: float, isolated: float, pooled: float, replicas: int) -> Room:
-    """The knee: up to there nobody waits for a turn."""
-    words = f"nobody waits at P{100 * quantile:g} up to {format_ratio(isolated)} of one replica"
+def queue_room(terms: Terms, isolated: float, pooled: float, replicas: int) -> Room:
+    """The knee: up to there every budget holds, or nobody waits for a turn if no budget says how long."""
+    waits = terms.budgets.ttft_s is None and terms.budgets.e2e_s is None
+    what = "nobody waits" if waits else "budgets hold"
+    words = f"{what} at P{100 * terms.percentile:g} up to {format_ratio(isolated)} of one replica"
     if replicas > 1:
         words += f", {format_ratio(pooled)} of {replicas} with one queue"
     return Room(reason="queue", utilisation=pooled, words=words)

@@ -6,7 +6,6 @@ most, and with the spare ones lost it still holds every budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import ceil, inf
 
 import msgspec
@@ -14,13 +13,15 @@ import msgspec
 from tidegate.core.units import format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
 from tidegate.plan.ask import Ask, HandFigures, Load, Replica, Terms
+from tidegate.plan.ceilings import highest
 from tidegate.plan.hand import hand_station
+from tidegate.plan.served import served_station
 from tidegate.plan.station import Latencies, Station
 
 MOST_REPLICAS = 100_000
 """A load that needs more is a misprint."""
 ROUNDS = 50
-"""Of a bisection, and of a search for what users who wait send."""
+"""Of a search for what users who wait send."""
 NEAR = 1e-9
 """Relative width in which two figures are the same."""
 ENDLESS = Latencies(
@@ -34,9 +35,15 @@ ENDLESS = Latencies(
 
 def answer_to(ask: Ask) -> Answer | Impossible:
     """The plan, or why there is none."""
-    assert isinstance(ask.replica, HandFigures)
-    station = hand_station(ask.replica, ask.load, ask.terms)
+    station = station_of(ask)
     return station if isinstance(station, Impossible) else sized(ask, station)
+
+
+def station_of(ask: Ask) -> Station | Impossible:
+    """The replica that is asked about, under its load and terms."""
+    if isinstance(ask.replica, HandFigures):
+        return hand_station(ask.replica, ask.load, ask.terms)
+    return served_station(ask.replica, ask.load, ask.terms)
 
 
 def sized(ask: Ask, station: Station) -> Answer | Impossible:
@@ -86,7 +93,7 @@ def fewest(station: Station, terms: Terms, rate_per_s: float) -> int | Impossibl
 def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> float:
     """Requests/s that they carry: at the target with all up, within every budget with `lost` of them lost."""
     most = terms.target_utilisation * replicas * station.sustained_per_s
-    return _highest(lambda rate: holds(station, terms, rate, replicas - lost), most)
+    return highest(lambda rate: holds(station, terms, rate, replicas - lost), most)
 
 
 def _answer(ask: Ask, station: Station, rate_per_s: float, counts: tuple[int, int]) -> Answer:
@@ -174,17 +181,6 @@ def _rate_of_users(load: Load, terms: Terms, station: Station) -> float:
             return following
         rate = following
     return rate
-
-
-def _highest(bearable: Callable[[float], bool], most: float) -> float:
-    """The largest rate up to `most` that is bearable, of which every smaller one is."""
-    if bearable(most):
-        return most
-    low, high = 0.0, most
-    for _ in range(ROUNDS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if bearable(middle) else (low, middle)
-    return low
 
 
 def _too_many(station: Station, rate_per_s: float) -> Impossible:

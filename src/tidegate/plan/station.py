@@ -9,6 +9,9 @@ import msgspec
 from tidegate.core.records import Budgets
 from tidegate.plan.answer import Binding, Gates, Percentiles, Room, Wait
 
+SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
+"""Utilisations of which waits are told."""
+
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     """What requests meet at one rate."""
@@ -17,6 +20,10 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: Percentiles
     tpot_s: Percentiles
     e2e_s: Percentiles
+    itl_s: Percentiles | None = None
+    """Over gaps between tokens; None: not known."""
+    sequences: float | None = None
+    """In the batch of a replica, mean."""
 
     def held(self, budgets: Budgets) -> bool:
         """Whether the requests at the percentile that was asked for are within every budget.

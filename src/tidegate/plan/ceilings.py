@@ -1,0 +1,19 @@
+"""How far can something be raised before it breaks?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+CLOSE = 1e-4
+"""Relative width at which a bisection ends."""
+
+
+def highest(bearable: Callable[[float], bool], most: float) -> float:
+    """The largest number up to `most` that is bearable, of which every smaller one is; 0 where none is."""
+    if bearable(most):
+        return most
+    low, high = 0.0, most
+    while high - low > CLOSE * high and high > CLOSE * most:
+        middle = (low + high) / 2
+        low, high = (middle, high) if bearable(middle) else (low, middle)
+    return low

@@ -1,0 +1,224 @@
+"""What does a replica do whose step times are known, computed or measured?
+
+Its gates are those of its KV cache, of its batch and of the TPOT budget; what it sustains is the rate of a
+batch that is as full as the least of them lets it be. Latencies are `steady`'s.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import inf
+
+from tidegate.core.units import format_duration, format_number
+from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
+from tidegate.plan.ask import Load, Replica, Terms
+from tidegate.plan.batching import Batch, Saturated
+from tidegate.plan.bounds import bound_of, gates_of
+from tidegate.plan.ceilings import highest
+from tidegate.plan.lengths import Kind, Lengths
+from tidegate.plan.population import Arrivals
+from tidegate.plan.room import burst_room, lost_room, queue_room
+from tidegate.plan.spread import Spread
+from tidegate.plan.station import SHOWN, Bound, Latencies
+from tidegate.plan.steady import steady
+
+LIGHT = 1e-3
+"""Of what is sustained: a rate at which requests hardly meet."""
+
+
+class ServedStation:
+    """A replica, under a load and terms."""
+
+    def __init__(self, replica: Replica, load: Load, terms: Terms) -> None:
+        self._replica, self._load, self._terms = replica, load, terms
+        self._batch = Batch(replica.engine, lengths_of(load))
+        self._gates = gates_of(self._batch, terms)
+        self._full = self._batch.saturated(self._gates.least)
+        self._latencies = lru_cache(maxsize=1024)(self._computed)
+
+    @property
+    def gates(self) -> Gates:
+        """Of the cache, the batch and the budget."""
+        return self._gates
+
+    @property
+    def sustained_per_s(self) -> float:
+        """Of a batch that is always full."""
+        return self._full.requests_per_s
+
+    @property
+    def full(self) -> Saturated:
+        """What the full batch does."""
+        return self._full
+
+    @property
+    def bound(self) -> Bound:
+        """See `bounds`."""
+        return bound_of(self._replica, self._load, self._terms, self._batch, self._full)
+
+    def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
+        """At that rate for all of them, from one queue."""
+        return self._latencies(rate_per_s, replicas)
+
+    def waits(self, replicas: int) -> tuple[Wait, ...]:
+        """Before the gate, of one replica with a queue of its own and of all with one."""
+        return tuple(
+            Wait(
+                utilisation=utilisation,
+                isolated_s=self._wait_s(utilisation, 1),
+                pooled_s=self._wait_s(utilisation, replicas),
+                pooled_replicas=replicas,
+            )
+            for utilisation in SHOWN
+        )
+
+    def room(self, replicas: int, lost: int) -> tuple[Room, ...]:
+        """The queue, a lost replica, bursts, and what a fuller batch does to TPOT."""
+        isolated, pooled = self.ceiling(1), self.ceiling(replicas - lost)
+        return (
+            queue_room(self._terms, isolated, pooled, replicas - lost),
+            lost_room(pooled, replicas, lost),
+            burst_room(self._load.peak_ratio),
+            self._batch_room(),
+        )
+
+    def ceiling(self, replicas: int) -> float:
+        """The utilisation up to which so many replicas hold every budget."""
+
+        def held(utilisation: float) -> bool:
+            found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
+            return found is not None and found.held(self._terms.budgets)
+
+        return highest(held, 1.0)
+
+    def _batch_room(self) -> Room:
+        half, full = self._batch.saturated(max(1, self._gates.least // 2)), self._full
+        return Room(
+            reason="batch",
+            utilisation=None,
+            words=(
+                f"TPOT grows with the batch: {format_duration(half.tpot_s, 3)} at half of the gate, "
+                f"{format_duration(full.tpot_s, 3)} at {self._gates.least:,}"
+            ),
+        )
+
+    def _arrivals(self, rate_per_s: float, replicas: int) -> Arrivals:
+        return Arrivals(rate_per_s=rate_per_s, cv2=self._load.gap_cv**2, replicas=replicas)
+
+    def _wait_s(self, utilisation: float, replicas: int) -> float:
+        found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
+        return found.wait_s.at_percentile if found is not None else inf
+
+    def _computed(self, rate_per_s: float, replicas: int) -> Latencies | None:
+        if rate_per_s >= replicas * self.sustained_per_s:
+            return None
+        found = steady(self._batch, self._arrivals(rate_per_s, replicas), self._gates.least)
+        return Latencies(
+            wait_s=self._percentiles(found.wait_s),
+            ttft_s=self._percentiles(found.ttft_s),
+            tpot_s=self._percentiles(found.tpot_s),
+            e2e_s=self._percentiles(found.e2e_s),
+            itl_s=self._percentiles(found.itl_s),
+            sequences=found.sequences,
+        )
+
+    def _percentiles(self, spread: Spread) -> Percentiles:
+        return Percentiles(
+            mean=spread.mean,
+            p50=spread.p50,
+            p95=spread.p95,
+            p99=spread.p99,
+            at_percentile=spread.quantile(self._terms.percentile),
+        )
+
+
+def lengths_of(load: Load) -> Lengths:
+    """As the batch has them. A prompt of no tokens is one of one."""
+    kinds = tuple(
+        Kind(
+            prompt_tokens=max(1.0, kind.prompt_tokens),
+            output_tokens=kind.output_tokens,
+            prompt_cv=kind.prompt_cv,
+            output_cv=kind.output_cv,
+            share=kind.share,
+        )
+        for kind in load.kinds
+    )
+    return Lengths(kinds=kinds, hit_ratio=load.prefix_hit_ratio)
+
+
+def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation | Impossible:
+    """The replica, unless it cannot serve one such request within the terms."""
+    engine, longest = (
+        replica.engine,
+        max(load.kinds, key=lambda kind: kind.prompt_tokens + kind.output_tokens),
+    )
+    tokens = longest.prompt_tokens + longest.output_tokens
+    if tokens > engine.context_tokens:
+        return Impossible(
+            problem=(
+                f"a request of {format_number(longest.prompt_tokens)} prompt and "
+                f"{format_number(longest.output_tokens)} output tokens is longer than the "
+                f"{format_number(engine.context_tokens)} that {replica.name} takes"
+            ),
+            remedy=f"shorter requests, or a model with a context of {format_number(tokens)} tokens",
+            binding="kv_memory",
+            needed=tokens,
+            available=engine.context_tokens,
+            unit="tokens",
+        )
+    if tokens > engine.kv_tokens:
+        return Impossible(
+            problem=(
+                f"one request of {format_number(tokens)} tokens does not fit into the KV cache of "
+                f"{replica.name}, {format_number(engine.kv_tokens)} tokens"
+            ),
+            remedy="shorter requests, a KV cache in fewer bits, or more memory per replica would do",
+            binding="kv_memory",
+            needed=tokens,
+            available=engine.kv_tokens,
+            unit="tokens",
+        )
+    batch = Batch(engine, lengths_of(load))
+    alone = batch.saturated(1)
+    tpot_s = terms.budgets.tpot_s
+    if tpot_s is not None and batch.tpot_gate(tpot_s) < 1:
+        return Impossible(
+            problem=(
+                f"the TPOT budget of {format_duration(tpot_s, 3)} is below one step of {replica.name}: "
+                f"a request alone gets {format_duration(alone.tpot_s, 3)}"
+            ),
+            remedy="a larger budget, more accelerators for a replica, or fewer bits per weight would do",
+            binding="latency_budget",
+            needed=alone.tpot_s,
+            available=tpot_s,
+            unit="s",
+        )
+    station = ServedStation(replica, load, terms)
+    return _over_budget(station, replica, terms) or station
+
+
+def _over_budget(station: ServedStation, replica: Replica, terms: Terms) -> Impossible | None:
+    """Where even requests that hardly meet are not within a budget."""
+    found = station.latencies(LIGHT * station.sustained_per_s, 1)
+    assert found is not None
+    at = f"P{100 * terms.percentile:g}"
+    for name, told, budget in (
+        ("TTFT", found.ttft_s, terms.budgets.ttft_s),
+        ("TPOT", found.tpot_s, terms.budgets.tpot_s),
+        ("E2E", found.e2e_s, terms.budgets.e2e_s),
+    ):
+        if budget is not None and told.at_percentile > budget:
+            least = format_duration(told.at_percentile, 3)
+            return Impossible(
+                problem=(
+                    f"the {name} budget of {format_duration(budget, 3)} is below what {replica.name} takes "
+                    f"for requests that meet no others, {least} at {at}"
+                ),
+                remedy=f"a budget above {least}, shorter requests, or faster replicas would do",
+                binding="latency_budget",
+                needed=told.at_percentile,
+                available=budget,
+                unit="s",
+            )
+    return None
