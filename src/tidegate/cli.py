@@ -17,6 +17,7 @@ from tidegate import __version__
 COMMANDS = {
     "serve": "tidegate.gateway.commands:serve",
     "simulate": "tidegate.simulate.commands:simulate",
+    "calibrate": "tidegate.calibrate.commands:calibrate",
     "bench": "tidegate.bench.commands:bench",
     "emulate": "tidegate.emulator.commands:emulate",
     "demo": "tidegate.demo.commands:demo_app",

@@ -94,8 +94,8 @@ async def run_load(
 
     `seed` decides the prompts. `on_deltas` is told of every arrival of deltas of a stream: the request's
     number, the instant, and how many have come by then. Once `stop` is set nothing more is sent, and what is
-    open is cut and recorded as unfinished. Raises ConfigurationError, before anything is sent, if open files do
-    not suffice.
+    open is cut and recorded as unfinished. Raises ConfigurationError, before anything is sent, if open files
+    do not suffice.
     """
     load = _Load(target, limits, Prompts(seed, target.bytes_per_token))
     load.on_record, load.on_progress, load.on_deltas = on_record, on_progress, on_deltas

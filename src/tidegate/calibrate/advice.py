@@ -1,0 +1,128 @@
+"""What is wrong with a set of points, and which runs would make it right?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import log2
+
+from tidegate.calibrate.points import Point
+from tidegate.core.units import format_number
+from tidegate.perf.regression import OVERHEAD, Fit
+
+LETTERS = {
+    "a_s": "a (each step)",
+    "b_s_per_sequence": "b (each sequence)",
+    "c_s_per_context_token": "c (each token of context)",
+    "d_s_per_prefill_token": "d (each prompt token)",
+    "e_s_per_prefill_token_squared": "e (prompt tokens squared)",
+    OVERHEAD: "the overhead of a first token",
+}
+DOUBTFUL = 0.5
+"""Standard error of a constant over its value, from which on it is no more than a guess,"""
+WORTH = 0.05
+"""if it makes up so much of some point."""
+POOR = 0.15
+"""Mean error at held-out points, from which on the line does not describe the engine."""
+
+
+def warnings_of(found: Fit, points: Sequence[Point], held_out_error: float | None) -> tuple[str, ...]:
+    """A sentence for each."""
+    return (
+        *_confounded(found, points),
+        *_unseen(found, points),
+        *_doubtful(found, points),
+        *_poor(held_out_error),
+    )
+
+
+def _confounded(found: Fit, points: Sequence[Point]) -> Iterator[str]:
+    for group in found.confounded:
+        names = " and ".join(LETTERS[name] for name in group)
+        if decoding := {"a_s", "b_s_per_sequence", "c_s_per_context_token"} & set(group):
+            yield f"{names} cannot be told apart: {_decode_remedy(decoding, points)}"
+        else:
+            yield f"{names} cannot be told apart: {_prompt_remedy(points)}"
+
+
+def _decode_remedy(group: set[str], points: Sequence[Point]) -> str:
+    decoded = [each for each in points if not each.prompt_tokens and each.sequences > 0]
+    if not decoded:
+        return "no decode steps were measured; ask for answers of 32 tokens or more"
+    batches = [each.sequences for each in decoded]
+    contexts = [each.context_tokens / each.sequences for each in decoded]
+    if "b_s_per_sequence" in group and "c_s_per_context_token" in group:
+        low, high = min(contexts), max(contexts)
+        short, long = max(16, _power_of_two(low / 4)), _power_of_two(high * 4)
+        batch = _range(round(min(batches)), round(max(batches)))
+        return (
+            f"batch and context were not varied independently (each sequence had {_range(low, high)} tokens "
+            f"of context); add runs of {batch} sequences at a time with prompts of about "
+            f"{short:,} and of {long:,} tokens"
+        )
+    return (
+        f"the batch was not varied enough ({_range(round(min(batches)), round(max(batches)))} sequences at a "
+        f"time); add runs of 1 and of {4 * round(max(batches)):,} sequences at a time"
+    )
+
+
+def _prompt_remedy(points: Sequence[Point]) -> str:
+    lengths = [each.prompt_tokens for each in points if each.prompt_tokens]
+    if not lengths:
+        return (
+            "no prompt was computed by itself; send single prompts of three lengths or more to an idle engine"
+        )
+    low, high = min(lengths), max(lengths)
+    return (
+        f"prompts alone had {_range(low, high)} tokens; add three lengths or more, the longest at least "
+        f"{format_number(max(8 * low, high))} tokens"
+    )
+
+
+def _unseen(found: Fit, points: Sequence[Point]) -> Iterator[str]:
+    names = [name for name in found.unseen if name != OVERHEAD]
+    if "c_s_per_context_token" in names:
+        yield f"{LETTERS['c_s_per_context_token']} is unknown: no decode steps were measured"
+    if "d_s_per_prefill_token" in names:
+        yield (
+            f"{LETTERS['d_s_per_prefill_token']} is unknown and taken for 0: no prompt was computed by "
+            "itself or beside others; send some to an idle engine"
+        )
+    elif "e_s_per_prefill_token_squared" in names:
+        yield (
+            f"{LETTERS['e_s_per_prefill_token_squared']} is unknown and taken for 0: how long single prompts "
+            "were is not told here; long ones take longer than it says (--url measures them)"
+        )
+
+
+def _doubtful(found: Fit, points: Sequence[Point]) -> Iterator[str]:
+    known = {name for group in found.confounded for name in group}
+    for index, name in enumerate(found.curve.__struct_fields__):
+        value, error = getattr(found.curve, name), found.standard_errors.get(name, 0.0)
+        if name in known or error <= DOUBTFUL * value:
+            continue
+        most = max(error * each.observation.work[index] / each.observation.seconds for each in points)
+        if most > WORTH:
+            yield (
+                f"{LETTERS[name]} is uncertain by {format_number(error / value * 100)} %, which is up to "
+                f"{format_number(most * 100)} % of a measured time: measure longer, or over a wider range"
+            )
+
+
+def _poor(held_out_error: float | None) -> Iterator[str]:
+    if held_out_error is None:
+        yield "no points were held out, so that nothing says how well the line predicts: measure more"
+    elif held_out_error > POOR:
+        yield (
+            f"held-out points are {held_out_error:.0%} off in the mean: the line does not describe this "
+            "engine, or something else ran beside it"
+        )
+
+
+def _power_of_two(value: float) -> int:
+    """The nearest, for a length that is only advised."""
+    return int(2 ** max(0, round(log2(value))))
+
+
+def _range(low: float, high: float) -> str:
+    one, other = format_number(low), format_number(high)
+    return one if one == other else f"{one} to {other}"

@@ -1,0 +1,168 @@
+"""How is an experiment run on an engine, and what if the engine does not take it as it was designed?"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from tidegate.bench.load import LoadLimits, LoadRecord, run_load
+from tidegate.bench.target import Target
+from tidegate.calibrate.experiment import Cell, Limits, cells
+from tidegate.calibrate.points import Point
+from tidegate.calibrate.streams import Stream, points_of
+from tidegate.calibrate.told import Told
+from tidegate.core.errors import ConfigurationError
+from tidegate.workload.requests import PlannedRequest
+
+MAX_BATCHED_TOKENS, CONTEXT_TOKENS = 2048, 4096
+"""Of an engine that does not tell, and of which nobody says."""
+CONTEXTS_HELD = 4
+"""Whole contexts that fit into a cache of which nobody says how large it is."""
+PROMPT_REPEATS = 2
+"""A prompt is one point only, where a batch is several."""
+ROUNDS = 3
+"""The experiment is repeated while there is time, so often at most."""
+SEATS, MOST_SEATS = 16, 256
+"""Sequences at once that are tried where the engine does not tell how many it takes."""
+SEATS_SHARE = 0.25
+"""Of the time that is left, that a trial may take."""
+PROBE = Cell(sequences=1, prompt_tokens=64, output_tokens=24, steps=16)
+LONG_PROBE_TOKENS = 1024
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an experiment."""
+
+    points: list[Point]
+    seats: int | None
+    """Sequences that the engine computes at once while others wait; None: it was told, or none waited."""
+    failures: dict[str, str]
+    """What cells failed of, with an example."""
+
+
+Send = Callable[[Cell], Awaitable[list[Stream]]]
+"""Sends the requests of a cell all at once, and returns their answers when all have ended."""
+
+
+class Sender:
+    """Sends cells to an engine, by the load of `tidegate bench`."""
+
+    def __init__(self, target: Target, *, seed: int, patience_s: float) -> None:
+        """Cells with other seeds have other prompts; `patience_s` is for the answers of one cell."""
+        self._target, self._seed, self._patience_s = target, seed, patience_s
+        self._sent = 0
+
+    async def __call__(self, cell: Cell) -> list[Stream]:
+        """Its requests, all at once; none of their prompts was sent before."""
+        self._sent += 1
+        deltas: dict[int, list[tuple[float, int]]] = {}
+        planned = PlannedRequest(at_s=0.0, prompt_tokens=cell.prompt_tokens, output_tokens=cell.output_tokens)
+        records: list[LoadRecord] = await run_load(
+            self._target,
+            [planned] * cell.sequences,
+            limits=LoadLimits(drain_timeout_s=self._patience_s),
+            seed=self._seed + self._sent,
+            on_deltas=lambda number, at, count: deltas.setdefault(number, []).append((at, count)),
+        )
+        return [Stream(record=each, deltas=tuple(deltas.get(each.request_id, ()))) for each in records]
+
+
+class Experiment:
+    """One experiment on one engine."""
+
+    def __init__(
+        self,
+        send: Send,
+        told: Told,
+        *,
+        for_s: float,
+        now: Callable[[], float],
+        on_cell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`on_cell` is told what is measured now."""
+        self._send, self._told, self._for_s = send, told, for_s
+        self._now, self._on_cell = now, on_cell
+        self._budget_tokens = told.max_batched_tokens or MAX_BATCHED_TOKENS
+        self._points: list[Point] = []
+        self._failures: dict[str, str] = {}
+        self._longer: dict[Cell, int] = {}
+
+    async def run(self) -> Measurement:
+        """Until all is measured often enough, or the time is over. ConfigurationError if nothing can be."""
+        ends_at = self._now() + self._for_s
+        first, prefill_tokens_per_s = await self._probe()
+        seats, full = self._told.max_num_seqs, False
+        if seats is None:
+            seats, full = await self._seats(ends_at)
+        context = self._told.context_tokens or CONTEXT_TOKENS
+        limits = Limits(
+            max_num_seqs=seats,
+            max_batched_tokens=self._budget_tokens,
+            kv_tokens=self._told.kv_tokens or CONTEXTS_HELD * context,
+            context_tokens=context,
+            for_s=self._for_s,
+            step_s=first.tpot_s or 1.0,
+            prefill_tokens_per_s=prefill_tokens_per_s,
+        )
+        planned = cells(limits)
+        for _ in range(ROUNDS):
+            await self._round(planned, ends_at)
+        return Measurement(points=self._points, seats=seats if full else None, failures=self._failures)
+
+    async def _probe(self) -> tuple[LoadRecord, float]:
+        """One short answer, and how many prompt tokens are computed in a second."""
+        self._on_cell("a first answer")
+        (short,) = await self._send(PROBE)
+        record = short.record
+        if not record.ok:
+            raise ConfigurationError([f"{record.error}: {record.detail or 'no answer'}"])
+        if record.tpot_s is None or not short.deltas:
+            said = f"{record.output_tokens} of {PROBE.output_tokens} tokens"
+            raise ConfigurationError([f"answered {said} in a stream; it takes them all"])
+        length = min(LONG_PROBE_TOKENS, (self._told.context_tokens or CONTEXT_TOKENS) // 2)
+        (long,) = await self._send(Cell(sequences=1, prompt_tokens=length, output_tokens=1))
+        more_s = (long.record.ttft_s or 0.0) - (record.ttft_s or 0.0)
+        return record, max(long.record.prompt_tokens - record.prompt_tokens, 1) / max(more_s, 1e-3)
+
+    async def _seats(self, ends_at: float) -> tuple[int, bool]:
+        """How many sequences the engine computes at once, and whether it is no more than that."""
+        tried = SEATS
+        while True:
+            began_at = self._now()
+            self._on_cell(f"whether {tried} run at once")
+            output = PROBE.output_tokens + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
+            probe = Cell(sequences=tried, prompt_tokens=PROBE.prompt_tokens, output_tokens=output, steps=1)
+            streams = [each for each in await self._send(probe) if each.record.ok and each.deltas]
+            if not streams:
+                return 1, False
+            # Who had to wait for a seat got its first token after another's last.
+            first_end = min(each.deltas[-1][0] for each in streams)
+            seated = sum(each.deltas[0][0] < first_end for each in streams)
+            took_s = self._now() - began_at
+            if seated < tried:
+                return seated, len(streams) == tried
+            if tried >= MOST_SEATS or 4 * took_s > SEATS_SHARE * (ends_at - self._now()):
+                return tried, False
+            tried = min(4 * tried, MOST_SEATS)
+
+    async def _round(self, planned: Sequence[Cell], ends_at: float) -> None:
+        for cell in planned:
+            if self._now() >= ends_at:
+                return
+            for _ in range(1 if cell.steps else PROMPT_REPEATS):
+                await self._measure(cell)
+
+    async def _measure(self, cell: Cell) -> None:
+        self._on_cell(cell.name)
+        longer = self._longer.get(cell, cell.output_tokens)
+        streams = await self._send(msgspec.structs.replace(cell, output_tokens=longer))
+        failed = next((each.record for each in streams if not each.record.ok), None)
+        if failed is not None:
+            self._failures.setdefault(failed.error, failed.detail)
+            return
+        found = points_of(cell, streams, self._budget_tokens)
+        self._points += found
+        if cell.steps and all(each.prompt_tokens for each in found):
+            # The batch was never whole: the prompts of the last took as long as the answers of the first.
+            self._longer[cell] = 2 * longer
