@@ -49,5 +49,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Day on which the source was read, as 2026-11-30."""
     sources: dict[str, str] = {}
     """By the name of a figure: where it is from, or how it was derived."""
+    dates: dict[str, str] = {}
+    """By the name of a figure: the day, where it is not `dated`."""
     notes: tuple[str, ...] = ()
     """Where sources disagree, and what the figures leave out."""

@@ -95,7 +95,8 @@ def _nearest(name: str, entries: Mapping[str, T], aliases: Callable[[T], tuple[s
     }
     wanted = plain(name)[:200], without_tuning(name)[:200]
     begun = [text for text in known if wanted[1] and text.startswith(wanted[1])]
-    close = [*begun, *get_close_matches(wanted[0], known), *get_close_matches(wanted[1], known)]
+    close = [*begun, *(each for text in wanted for each in get_close_matches(text, known))]
+    close = close or get_close_matches(wanted[0], known, cutoff=0.4)
     names = list(dict.fromkeys(known[each] for each in close))[:3]
     if names:
         return f"did you mean {' or '.join(names)}?"

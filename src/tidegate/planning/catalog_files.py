@@ -116,8 +116,8 @@ def parse_catalog(text: str, source: str, catalog: Catalog, *, base: Path = Path
     decoder = Decoder(base=base)
     file = decoder.decode(node, of_type(CatalogFile), ())
     problems, marks = decoder.problems, {} if toml else decoder.marks
-    if not problems and file is not INVALID:
-        problems = problems_of(file)
+    if file is not INVALID:
+        problems += problems_of(file)
     if not problems:
         catalog, problems = _merged(file, source, catalog)
     if toml:
@@ -160,10 +160,11 @@ def _accelerator(name: str, entry: AcceleratorEntry, source: str, catalog: Catal
         found: dict[str, object] = {"name": name, "title": name, **said, **price, **origin}
         return _complete(found, Accelerator, "like: the name of one that is known")
     base = catalog.accelerator(entry.like or name)
-    sources = {**base.sources, **dict.fromkeys(said, origin["source"])}
+    sources = base.sources | dict.fromkeys(said, origin["source"])
+    dates = base.dates | dict.fromkeys(said, origin["dated"])
     if name != base.name:
         said = {"aliases": (), **said}  # they go on meaning the one that it is like
-    return msgspec.structs.replace(base, name=name, sources=sources, **said, **price)
+    return msgspec.structs.replace(base, name=name, sources=sources, dates=dates, **said, **price)
 
 
 def _model(name: str, entry: ModelEntry, source: str, catalog: Catalog) -> Model:

@@ -102,13 +102,13 @@ def model_report(model: Model) -> ModelReport:
 
 
 def sourced(accelerator: Accelerator) -> Accelerator:
-    """The same, where `sources` has every figure."""
-    sources = {
-        figure: accelerator.sources.get(figure, accelerator.source)
-        for figure in _FIGURES
-        if getattr(accelerator, figure) is not None
-    }
-    return msgspec.structs.replace(accelerator, sources=sources)
+    """The same, where `sources` and `dates` have every figure."""
+    figures = [figure for figure in _FIGURES if getattr(accelerator, figure) is not None]
+    return msgspec.structs.replace(
+        accelerator,
+        sources={figure: accelerator.sources.get(figure, accelerator.source) for figure in figures},
+        dates={figure: accelerator.dates.get(figure, accelerator.dated) for figure in figures},
+    )
 
 
 def accelerators_table(accelerators: Iterable[Accelerator]) -> Table:
@@ -152,9 +152,11 @@ def accelerator_page(accelerator: Accelerator) -> RenderableType:
     table = _table(_title(accelerator.title, accelerator.name), "", "source", "read on", left=2)
     each = sourced(accelerator)
     above = ""
-    for figure, shown in _shown(each):
-        source = each.sources[figure_of(figure)]
-        table.add_row(figure, shown, '"' if source == above else escape(printable(source)), each.dated or "-")
+    for label, shown in _shown(each):
+        figure = figure_of(label)
+        source = each.sources[figure]
+        cited = '"' if source == above else escape(printable(source))
+        table.add_row(label, shown, cited, each.dates[figure] or "-")
         above = source
     if each.price is not None:
         table.add_row(
