@@ -12,9 +12,9 @@ from tidegate.config.traces import known_trace
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.plan.answer import Answer, Impossible
+from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Terms
 from tidegate.plan.room import AZURE_CHAT_PEAK_RATIO
-from tidegate.plan.sizing import answer_to
 from tidegate.workload.statistics.logs import statistics_of
 
 DEFAULT = Terms()

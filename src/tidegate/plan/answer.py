@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.plan.residence import Residence
+
 Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
 """What keeps a replica from more: its arithmetic, its memory's speed, room for KV cache, the limit on
 sequences, its link, the wait for a turn, a latency budget that no more of one of these would help."""
@@ -119,10 +121,14 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: Percentiles
     tpot_s: Percentiles
     e2e_s: Percentiles
+    itl_s: Percentiles | None = None
+    """Over gaps between tokens, not over requests; None: not known."""
     kv_bytes_per_token: float | None = None
+    """Of the whole model, however it is sharded."""
     kv_bytes_per_sequence: float | None = None
-    """Of the longest request at its end, in whole blocks."""
-    kv_tokens_per_replica: int | None = None
+    """Of the longest kind of request at its end, in whole blocks."""
+    memory: Residence | None = None
+    """What requests take of the KV cache; None: nothing is known of one."""
     cost_per_hour: float | None = None
     """US dollars, for all replicas."""
     cost_per_million_output_tokens: float | None = None

@@ -12,6 +12,8 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
+from tidegate.perf.deployment import Deployment
+from tidegate.perf.memory import Memory
 from tidegate.plan.engine import Engine
 
 TARGET_UTILISATION = 0.7
@@ -71,6 +73,13 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return sqrt(max(0.0, square - mean * mean)) / mean
 
     @property
+    def resident_tokens(self) -> float:
+        """Of a request, on average over the time that it is there: kinds with long outputs stay longer."""
+        stays = [kind.share * kind.output_tokens for kind in self.kinds]
+        held = [kind.prompt_tokens + kind.output_tokens / 2 for kind in self.kinds]
+        return sum(stay * tokens for stay, tokens in zip(stays, held, strict=True)) / sum(stays)
+
+    @property
     def longest_tokens(self) -> float:
         """Prompt and output of the longest kind."""
         return max(kind.prompt_tokens + kind.output_tokens for kind in self.kinds)
@@ -115,7 +124,10 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """As people say it: `4 x H100 SXM`, or a profile's name."""
     engine: Engine
     accelerators: int = 1
-    kv_bytes_per_token: float | None = None
+    deployment: Deployment | None = None
+    """What it was computed from; None for a measured one."""
+    memory: Memory | None = None
+    """Of the deployment."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,7 +6,7 @@ import typer
 
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
-from tidegate.plan.sizing import answer_to
+from tidegate.plan.answering import answer_to
 from tidegate.planning.asking import Question
 from tidegate.planning.telling import refuse
 

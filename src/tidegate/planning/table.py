@@ -15,6 +15,7 @@ from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.answer import Answer, Percentiles
 from tidegate.plan.ask import Terms
+from tidegate.plan.residence import Residence
 
 REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "batch": "batch"}
 WORDS = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -73,7 +74,39 @@ def _facts(answer: Answer) -> Table:
         "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
     )
     grid.add_row("sustains", f"{each} requests/s per replica: {tokens}")
+    if answer.memory is not None:
+        for name, words in _memory(answer.memory):
+            grid.add_row(name, words)
     return grid
+
+
+def _memory(memory: Residence) -> Iterator[tuple[str, str]]:
+    tokens = f"{memory.kv_tokens:,} tokens per replica"
+    if memory.kv_bytes_per_token is not None:
+        tokens += f", {format_bytes(memory.kv_bytes_per_token)} each"
+    yield "KV cache", tokens
+    end = f"{memory.fit_at_end:,} requests of {memory.end_tokens:,} tokens at their end"
+    if memory.kv_bytes_per_sequence is not None:
+        end += f" ({format_bytes(memory.kv_bytes_per_sequence)} each)"
+    resident = f"{memory.fit_resident:,} of {format_number(memory.resident_tokens)} resident on average"
+    yield "holds", f"{end}, or {resident}, or {memory.fit_reserved:,} of {memory.reserved_tokens:,} reserved"
+    if memory.weights_bytes is not None:
+        parts = (
+            ("usable", memory.usable_bytes),
+            ("weights", memory.weights_bytes),
+            ("reserve", memory.reserve_bytes),
+            ("KV pool", memory.pool_bytes),
+        )
+        told = ", ".join(f"{name} {format_bytes(part)}" for name, part in parts if part is not None)
+        yield "memory", f"of each accelerator: {told}"
+
+
+def format_bytes(count: float) -> str:
+    """In the largest unit of 1024 of which there is one: `320 KiB`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if count >= 1 << power:
+            return f"{format_number(count / (1 << power))} {unit}"
+    return f"{format_number(count)} B"
 
 
 def _waits(answer: Answer, percentile: float) -> Table:

@@ -1,0 +1,141 @@
+"""What is to be told of a fleet: its figures, what binds, why it is not fuller?"""
+
+from __future__ import annotations
+
+from math import inf
+
+import msgspec
+
+from tidegate.core.records import Budgets
+from tidegate.core.units import format_duration, format_number, format_ratio
+from tidegate.plan.answer import Answer, Impossible, Percentiles
+from tidegate.plan.ask import Ask, Replica, Terms
+from tidegate.plan.ceilings import highest
+from tidegate.plan.residence import residence_of
+from tidegate.plan.sizing import Size, holds, size_of
+from tidegate.plan.station import Bound, Latencies
+
+ENDLESS = Latencies(
+    wait_s=Percentiles.of(inf),
+    ttft_s=Percentiles.of(inf),
+    tpot_s=Percentiles.of(inf),
+    e2e_s=Percentiles.of(inf),
+)
+"""Where more comes than is served."""
+
+
+def answer_to(ask: Ask) -> Answer | Impossible:
+    """The plan, or why there is none."""
+    size = size_of(ask)
+    return size if isinstance(size, Impossible) else answer_of(ask, size)
+
+
+def answer_of(ask: Ask, size: Size) -> Answer:
+    """All that is told of a fleet of that size."""
+    replicas, spare, station = size.replicas, max(0, size.spare_replicas), size.station
+    load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
+    found = station.latencies(rate, replicas) or ENDLESS
+    bound = _queueing(ask, size) or station.bound
+    memory = residence_of(ask.replica, load) if isinstance(ask.replica, Replica) else None
+    answer = Answer(
+        summary="",
+        replicas=replicas,
+        spare_replicas=spare,
+        accelerators=ask.replica.accelerators * replicas if isinstance(ask.replica, Replica) else None,
+        requests_per_s=rate,
+        utilisation=size.utilisation,
+        utilisation_one_lost=rate / ((replicas - 1) * each) if replicas > 1 else None,
+        concurrency_per_replica=station.gates.least,
+        gates=station.gates,
+        requests_per_s_per_replica=each,
+        output_tokens_per_s_per_replica=each * load.output_tokens,
+        prompt_tokens_per_s_per_replica=each * load.prompt_tokens,
+        binding=bound.binding,
+        because=bound.because,
+        wait_s=found.wait_s,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        e2e_s=found.e2e_s,
+        itl_s=found.itl_s,
+        kv_bytes_per_token=memory.kv_bytes_per_token if memory is not None else None,
+        kv_bytes_per_sequence=memory.kv_bytes_per_sequence if memory is not None else None,
+        memory=memory,
+        cost_per_hour=cost_per_hour(ask, size),
+        cost_per_million_output_tokens=cost_per_million(ask, size),
+        room=station.room(replicas, spare),
+        waits=station.waits(max(1, replicas - spare)),
+        warnings=_warnings(ask.terms, size),
+    )
+    return msgspec.structs.replace(answer, summary=summary_of(answer))
+
+
+def cost_per_hour(ask: Ask, size: Size) -> float | None:
+    """US dollars for all replicas; None where no price is known."""
+    price = ask.terms.per_hour_usd
+    each = ask.replica.accelerators if isinstance(ask.replica, Replica) else 1
+    return None if price is None else price * each * size.replicas
+
+
+def cost_per_million(ask: Ask, size: Size) -> float | None:
+    """The same by output tokens, at the mean rate."""
+    cost = cost_per_hour(ask, size)
+    per_hour = size.requests_per_s / ask.load.peak_ratio * ask.load.output_tokens * 3600
+    return None if cost is None else cost / per_hour * 1e6
+
+
+def summary_of(answer: Answer) -> str:
+    """How many, how full, at which price: one sentence."""
+    replicas = f"{answer.replicas:,} replica{'s' * (answer.replicas != 1)}"
+    rate = f"{format_number(answer.requests_per_s)} requests/s"
+    spare = f", {answer.spare_replicas:,} of them spare," if answer.spare_replicas else ""
+    verb = "carry" if answer.replicas != 1 else "carries"
+    used = f"{format_ratio(answer.utilisation)} utilisation"
+    if answer.utilisation_one_lost is not None:
+        used += f", {format_ratio(answer.utilisation_one_lost)} with one lost"
+    cost = f"; {format_usd(answer.cost_per_hour)} an hour" if answer.cost_per_hour is not None else ""
+    return f"{replicas}{spare} {verb} {rate} at {used}{cost}."
+
+
+def format_usd(amount: float) -> str:
+    """Dollars, with cents below a hundred."""
+    return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
+
+
+def _queueing(ask: Ask, size: Size) -> Bound | None:
+    """Where a budget breaks below the target: requests in each other's way bind, and no gate does."""
+    terms, station = ask.terms, size.station
+    serving = max(1, size.replicas - max(0, size.spare_replicas))
+    all_of_it = serving * station.sustained_per_s
+    if holds(station, terms, terms.target_utilisation * all_of_it, serving):
+        return None
+    most = highest(lambda ratio: holds(station, terms, ratio * all_of_it, serving), terms.target_utilisation)
+    beyond = station.latencies(min(most * 1.01, 0.999) * all_of_it, serving) or ENDLESS
+    missed = _missed(beyond, terms.budgets)
+    return Bound(
+        binding="queueing",
+        because=(
+            f"Queueing binds: from {format_ratio(most)} of what the gate of {station.gates.least:,} sustains "
+            f"on, {missed} at P{100 * terms.percentile:g}."
+        ),
+    )
+
+
+def _missed(found: Latencies, budgets: Budgets) -> str:
+    pairs = (
+        ("TTFT", found.ttft_s, budgets.ttft_s),
+        ("TPOT", found.tpot_s, budgets.tpot_s),
+        ("E2E", found.e2e_s, budgets.e2e_s),
+    )
+    for name, told, budget in pairs:
+        if budget is not None and told.at_percentile > budget:
+            return f"{name} is over its {format_duration(budget, 3)}"
+    return "requests wait, and no TTFT budget says that they may"
+
+
+def _warnings(terms: Terms, size: Size) -> tuple[str, ...]:
+    replicas, spare = size.replicas, size.spare_replicas
+    if spare < 0:
+        return (f"{replicas} replicas do not hold the budgets; {replicas - spare} would, none of them spare",)
+    if spare < min(terms.spare_replicas, replicas - 1):
+        return (f"no budget is held with {spare + 1} lost",)
+    return ()
