@@ -1,0 +1,170 @@
+"""How many requests are in the batch and before its gate, at a random instant?
+
+Sequences that decode are served at once, each at the pace of the steps: an egalitarian processor-sharing
+queue whose speed depends on its state n, the number inside. Prompts take the share `stalled` of all time, so
+that a sequence is inside for
+
+    D(n) = prompt_s + (decode steps x T(n) + behind_s) / (1 - stalled)
+
+(`Stay` has these times), and n of them leave at mu(n) = n / D(n). With Poisson arrivals the number is a
+birth-death process whatever the law of lengths is, as processor sharing is insensitive to it (Kelly,
+Reversibility and Stochastic Networks (1979), section 3.3; Bonald and Proutiere, Insensitivity in processor-
+sharing networks, Performance Evaluation 49 (2002)).
+
+But no sequence advances while prompts stall the batch, and others arrive. Measured in time that is not
+stalled, arrivals come in clumps: one, those that came during its prompt, during theirs, and so on, as the
+customers of a busy period come of its first. A clump's mean square over its mean, its index of dispersion, is
+
+    clumps = (ca² + cv² stalled²) / (1 - stalled)²
+
+of gaps with ca² and prompts with cv² (a branching process with `stalled` children each; Harris, The Theory of
+Branching Processes (1963)). Clumps make the number vary more than Poisson's, by their *peakedness*
+
+    z = 1 + (clumps - 1) E[min of two outputs] / E[output]
+
+(Eckberg, Generalized peakedness of teletraffic processes, ITC 10 (1983): the last factor is the integral of
+the squared survival function of a stay over its mean, 1 for fixed outputs and 1/2 for exponential ones).
+Clumps of geometric size with mean z at a rate r/z have this peakedness, and level crossings give neighbouring
+states as
+
+    p(n) / p(n - 1) = r / (z mu(n)) + (1 - 1/z) mu(n - 1) / mu(n)
+
+which for mu(n) = n is Pascal's law, of teletraffic's BPP method.
+
+A gate lets only so many inside. The others wait, first come, first served, and are served at the rate of a
+full batch, so that the tail is geometric. The chance to wait is Erlang's p(gate) / (1 - utilisation), times
+(clumps + 1) / 2; the wait of those that do is exponential with Allen and Cunneen's (ca² + cs²) / 2.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tidegate.plan.batching import Batch
+
+NEGLIGIBLE = 1e-7
+"""States rarer than this, relative to the likeliest, are left out."""
+
+
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes to a gate, and to how many replicas behind it."""
+
+    rate_per_s: float
+    """To all of them."""
+    cv2: float = 1.0
+    """Squared coefficient of variation of the gaps; 1: Poisson."""
+    replicas: int = 1
+    """That share one queue, each request going to the least loaded: their batches are nearly equal."""
+
+    @property
+    def each_per_s(self) -> float:
+        """To each of them."""
+        return self.rate_per_s / self.replicas
+
+
+class Stay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request goes through inside the gate."""
+
+    prompt_s: float
+    """Arrival to first token, mean."""
+    behind_s: float
+    """By which prompts that wait behind its own stall it, beside those that come once it decodes."""
+    stalled: float
+    """Share of the time of a sequence that decodes, 0..1, that prompts of others take."""
+
+
+class Population(msgspec.Struct, frozen=True, kw_only=True):
+    """The chance of each number of requests inside the gate."""
+
+    first: int
+    shares: tuple[float, ...]
+    """Of `first`, `first + 1`, ..., up to the gate at most, of all replicas together; they sum to 1."""
+    wait_probability: float
+    """Of an arrival: that the gate is closed. Part of the last share."""
+    relief_per_s: float
+    """Rate at which the tail of that wait decays."""
+
+    @property
+    def mean(self) -> float:
+        """Requests inside the gates."""
+        return sum(n * share for n, share in enumerate(self.shares, self.first))
+
+
+def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
+    """Sequences that decode where a replica just keeps up with its arrivals: about the likeliest number."""
+    low, high = 0.0, gate * batch.decode_steps / (batch.decode_steps + batch.prompt_steps)
+    while high - low > 0.02 * high + 1e-3:
+        middle = (low + high) / 2
+        free = 1 - rate_per_s * batch.prefill_s(middle)
+        if rate_per_s * batch.decode_steps * batch.decode_s(middle) > middle * free:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Population:
+    """At a rate that is sustained. `gate` is of each replica, the numbers are of all of them."""
+    deaths, last = _Deaths(batch, arrivals, gate, stay), gate * arrivals.replicas
+    start = deaths.likeliest(last)
+    down, share, n = [], 1.0, start
+    while n > 0 and (ratio := deaths.ratio(n)) > 0 and (share := share / ratio) > NEGLIGIBLE:
+        down.append(share)
+        n -= 1
+    shares, share, n = [*reversed(down), 1.0], 1.0, start + 1
+    while n <= last and (share := share * deaths.ratio(n)) > NEGLIGIBLE:
+        shares.append(share)
+        n += 1
+
+    full = arrivals.each_per_s / batch.saturated(gate).requests_per_s
+    waiting = 0.0
+    if n > last:
+        shares[-1] = waiting = shares[-1] / (1 - full) * (deaths.clumps + 1) / 2
+    total = sum(shares)
+    variation = max(1e-6, (arrivals.cv2 + batch.output_cv2) / 2)
+    return Population(
+        first=start - len(down),
+        shares=tuple(share / total for share in shares),
+        wait_probability=waiting / total,
+        relief_per_s=arrivals.rate_per_s * (1 / full - 1) / variation,
+    )
+
+
+class _Deaths:
+    """The ratios of neighbouring states."""
+
+    def __init__(self, batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> None:
+        self._batch, self._arrivals = batch, arrivals
+        free = 1 - stay.stalled
+        self.clumps = (arrivals.cv2 + batch.prompt_cv2 * stay.stalled**2) / free**2
+        self._peakedness = 1 + (self.clumps - 1) * batch.lengths.evenness
+        self._fixed_s = stay.prompt_s + stay.behind_s / free
+        self._steps = batch.decode_steps / free
+        decode_s = self._steps * batch.decode_s(usual_decodes(batch, arrivals.each_per_s, gate))
+        self._decoding = decode_s / (decode_s + self._fixed_s)  # of those inside
+        self._plain: dict[int, float] = {}
+
+    def ratio(self, total: int) -> float:
+        """p(n) / p(n - 1)."""
+        here = self.plain(total)
+        clumped = here / self.plain(total - 1) if total > 1 else 0.0
+        return max(0.0, here / self._peakedness + (1 - 1 / self._peakedness) * clumped)
+
+    def plain(self, total: int) -> float:
+        """r / mu(n)."""
+        if (known := self._plain.get(total)) is None:
+            inside = total / self._arrivals.replicas
+            stay_s = self._fixed_s + self._steps * self._batch.decode_s(inside * self._decoding)
+            known = self._plain[total] = self._arrivals.each_per_s * stay_s / inside
+        return known
+
+    def likeliest(self, last: int) -> int:
+        """The last state that is likelier than the one before it."""
+        low, high = 0, last
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.ratio(middle) > 1:
+                low = middle
+            else:
+                high = middle - 1
+        return low

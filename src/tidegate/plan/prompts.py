@@ -1,0 +1,203 @@
+"""How long are the steps of a batch into which prompts fall, and how long does a prompt take in them?
+
+What is not yet computed of the prompts, seen at the start of each step, is a Markov chain. A step computes as
+much of it as its token budget allows, which makes it longer; whoever comes meanwhile is there when the next
+one starts. It is a queue with gated bulk service and, as decoding goes on without prompts too, with vacations
+(Takagi, Queueing Analysis 1 (1991), chapter 2). Prompts are cut into equal quanta of tokens, and the chain is
+solved as it stands: no constant of it is fitted.
+
+Who arrives falls into a step with a chance proportional to its length, waits for its end, and then for the
+steps up to the one that computes the last token of its prompt, whose other prompts it waits for too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.plan.batching import Batch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Law = tuple[Floats, Floats]
+    """Times in seconds, ascending, and how often each comes."""
+
+QUANTA = 64
+"""States of the chain."""
+INSTANTS = 6
+"""Into so many equal parts a step is cut for who arrives in it."""
+BINS = 128
+"""Of a law of times."""
+RARE = 3e-6
+"""What is rarer is left out."""
+
+
+class Prompts(NamedTuple):
+    """What a batch of a given number of decoding sequences does with prompts."""
+
+    steps: Law
+    """How long a step takes; the first of them is without prompts."""
+    waits: Law
+    """From arrival to the end of the step that finishes the prompt."""
+    boundary_waits: Law
+    """The same for who comes just when a step ends."""
+    mean_wait_s: float
+    mean_step_s: float
+    steps_waited: float
+    """Steps that a prompt waits and is computed in, the one that was under way as a half, mean."""
+    behind_s: float
+    """By which prompts stall a sequence more than if it came to decode at a random instant: those that came
+    while its own was computed are still to be computed."""
+    behind_var: float
+    """Variance of that."""
+
+
+def prompts(batch: Batch, rate_per_s: float, decodes: float, cv2: float = 1.0) -> Prompts:
+    """At `rate_per_s` of prompts, with gaps of that squared coefficient of variation; below 1 it counts as 1.
+
+    Bursts are batches of geometric size, mean (1 + cv2) / 2, that come as a Poisson process: its index of
+    dispersion is cv2 (Cox and Isham, Point Processes (1980), section 2.4).
+    """
+    return _Chain(batch, rate_per_s, decodes, max(1.0, cv2)).prompts()
+
+
+class _Chain:
+    """All amounts are in quanta."""
+
+    def __init__(self, batch: Batch, rate_per_s: float, decodes: float, cv2: float) -> None:
+        import numpy as np  # here, for it is a third of what this package takes to import
+
+        self._np = np
+        burst = (1 + cv2) / 2
+        quantum, self._budget = _quantum(batch, rate_per_s * burst, decodes)
+        self._seconds = _seconds(batch, decodes, quantum, self._budget)
+        mean = batch.prompt_tokens / quantum
+        self._flow = rate_per_s * mean  # a second
+        self._grain = mean * (batch.prompt_cv2 + cv2)  # variance of what flows, over its mean
+        self._quantum_s = batch.prefill_s(decodes) / mean
+
+        amounts, shares = (np.array(each) for each in zip(*batch.lengths.fresh(), strict=True))
+        whole = np.minimum(amounts / quantum, QUANTA - 1.0)
+        low = whole.astype(np.intp)
+        length = np.bincount(low, shares * (low + 1 - whole), 2 * QUANTA)
+        length += np.bincount(low + 1, shares * (whole - low), 2 * QUANTA)
+        # The transform of a compound law is a function of the transform of what is compounded.
+        one, sized = np.fft.rfft(np.stack([length, length * np.arange(2 * QUANTA)]))
+        rest = burst - (burst - 1) * one
+        self._own = np.stack([one, sized]) / (rest * rest)  # an arrival, with who came at the same time
+        self._come = np.exp(np.outer(rate_per_s / burst * self._seconds, one / rest - 1))
+
+    def prompts(self) -> Prompts:
+        """Solve it, and look at it as an arrival does."""
+        np, seconds, budget = self._np, self._seconds, self._budget
+        states = self._states()
+        computed = np.minimum(np.arange(QUANTA), budget)
+        mean_step_s = float((states * seconds[computed]).sum())
+        left, level, new, own, shares = self._met(states * seconds[computed] / mean_step_s)
+
+        passed = (np.arange(INSTANTS) + 0.5) / INSTANTS
+        full_s, flow = float(seconds[-1]), self._flow
+        ahead = (left + own)[:, None] + np.outer(new - own, passed)
+        before = np.maximum(np.ceil(ahead / budget - 1e-9) - 1, 0)  # full steps, before the one it ends in
+        there = np.maximum((left + new)[:, None] - before * (budget - flow * full_s), 0.0)
+        last = np.minimum(there, budget)
+        last_s = np.interp(last, np.arange(budget + 1), seconds)
+        boundary_s = before * full_s + last_s
+        waits_s = boundary_s + np.outer(seconds[level], 1 - passed)
+        behind = there - last + flow * last_s
+        weights = np.repeat(shares / INSTANTS, INSTANTS)
+
+        def mean(values: Floats) -> float:
+            return float((values.ravel() * weights).sum())
+
+        # The prompts that are there when its last step starts will stall others only.
+        numbers = np.arange(QUANTA)
+        after = float((states * numbers).sum())
+        spread = mean(behind**2 + self._grain * flow * last_s) - mean(behind) ** 2
+        spread += float((states * numbers**2).sum()) - after**2
+        return Prompts(
+            steps=(seconds, np.bincount(computed, states, budget + 1)),
+            waits=_binned(waits_s.ravel(), weights),
+            boundary_waits=_binned(boundary_s.ravel(), weights),
+            mean_wait_s=mean(waits_s),
+            mean_step_s=mean_step_s,
+            steps_waited=1.5 + mean(before),
+            behind_s=(mean(behind) - after) * self._quantum_s,
+            behind_var=spread * self._quantum_s**2,
+        )
+
+    def _states(self) -> Floats:
+        """How often a step starts with so many quanta to compute."""
+        np, budget = self._np, self._budget
+        come = np.fft.irfft(self._come)[:, :QUANTA]
+        chain = np.zeros((QUANTA, QUANTA))
+        chain[: budget + 1] = come[:QUANTA]
+        for left in range(1, QUANTA - budget):
+            chain[budget + left, left:] = come[budget, :-left]
+        chain[:, -1] += 1 - chain.sum(axis=1)
+        equations = chain.T - np.eye(QUANTA)
+        equations[-1] = 1.0
+        right = np.zeros(QUANTA)
+        right[-1] = 1.0
+        states = np.maximum(np.linalg.solve(equations, right), 0.0)
+        shares: Floats = states / states.sum()
+        return shares
+
+    def _met(self, met: Floats) -> tuple[Floats, NDArray[np.intp], Floats, Floats, Floats]:
+        """What arrivals find, case by case: left over, computed meanwhile, come meanwhile, their own; how
+        often.
+
+        Its own is the mean, given all that comes in the same step.
+        """
+        np, budget = self._np, self._budget
+        seen = np.flatnonzero(met > RARE)
+        level = np.minimum(seen, budget)
+        joined, owned = np.maximum(np.fft.irfft(self._come[level] * self._own[:, None])[:, :, :QUANTA], 0.0)
+        shares = (met[seen] / joined.sum(axis=1))[:, None] * joined
+        row, new = np.nonzero(shares > RARE)
+        kept = shares[row, new]
+        own = np.minimum(owned[row, new] / joined[row, new], new)
+        return (seen - level)[row].astype(float), level[row], new.astype(float), own, kept / kept.sum()
+
+
+def _quantum(batch: Batch, rate_per_s: float, decodes: float) -> tuple[float, int]:
+    """Tokens of a quantum, so that all that usually waits is in the chain; and quanta of a step's budget."""
+    budget = max(1.0, batch.engine.max_batched_tokens - decodes)
+    typical = batch.prompt_tokens * (1 + batch.prompt_cv2)
+    longest = max(tokens for tokens, _ in batch.lengths.fresh())
+    prefill_s = batch.prefill_s(decodes)
+    flow = rate_per_s * batch.prompt_tokens * batch.decode_s(decodes) / max(0.02, 1 - rate_per_s * prefill_s)
+    used = min(0.98, rate_per_s * batch.prompt_tokens * batch.step_s(decodes, budget) / budget)
+    reach = max(longest, 3 * typical) + 3 * typical + 3 * flow + 3 * used * typical / (1 - used)
+    if reach <= budget:
+        return reach / (QUANTA - 1), QUANTA - 1
+    quanta = max(1, int(budget / reach * (QUANTA - 1)))
+    return budget / quanta, quanta
+
+
+def _seconds(batch: Batch, decodes: float, quantum: float, budget: int) -> Floats:
+    """Of a step that computes 0, 1, ... quanta."""
+    import numpy as np
+
+    asked = sorted({round(budget * (each / 12) ** 2) for each in range(13)} | {1})
+    known = [batch.step_s(decodes, each * quantum) for each in asked]
+    seconds: Floats = np.interp(np.arange(budget + 1), asked, known)
+    return seconds
+
+
+def _binned(times_s: Floats, shares: Floats) -> Law:
+    """The law of times, gathered into equal bins, each with its mean; the latest are all in the last."""
+    import numpy as np
+
+    least = float(times_s.min())
+    mean = float((times_s * shares).sum())
+    deviation = float((times_s * times_s * shares).sum() - mean * mean)
+    most = min(float(times_s.max()), mean + 10 * max(deviation, 0.0) ** 0.5)
+    width = (most - least) / BINS or 1.0
+    places = np.minimum((times_s - least) / width, BINS - 1).astype(np.intp)
+    held = np.bincount(places, shares, BINS).astype(float)
+    sums = np.bincount(places, shares * times_s, BINS).astype(float)
+    kept = held > 0
+    return sums[kept] / held[kept], held[kept]

@@ -1,0 +1,84 @@
+"""What does a law of times say, in a mean and percentiles?"""
+
+from __future__ import annotations
+
+from math import inf, isfinite, log, nan
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.core.errors import CallerError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LEVELS = (*(each / 100 for each in range(100)), 0.995, 0.999)
+"""Quantiles that are kept; between them a law is taken for straight."""
+
+
+class Spread(msgspec.Struct, frozen=True, kw_only=True):
+    """A law of seconds."""
+
+    mean: float
+    at: tuple[float, ...]
+    """At each of `LEVELS`."""
+
+    @classmethod
+    def of(cls, law: tuple[NDArray[np.float64], NDArray[np.float64]]) -> Spread:
+        """Of times, in any order, and how often each comes; at least one."""
+        import numpy as np
+
+        seconds, shares = law
+
+        order = np.argsort(seconds)
+        ordered, upto = seconds[order], np.cumsum(shares[order])
+        places = np.searchsorted(upto, np.array(LEVELS) * upto[-1] * (1 - 1e-12))
+        return cls(
+            mean=float((seconds * shares).sum() / upto[-1]),
+            at=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
+        )
+
+    @classmethod
+    def of_tail(cls, probability: float, relief_per_s: float) -> Spread:
+        """Of a wait that is 0, or with that probability exponential."""
+        above = [log(probability / (1 - level)) if probability > 1 - level else 0.0 for level in LEVELS]
+        return cls(
+            mean=probability / relief_per_s if probability else 0.0,
+            at=tuple(each / relief_per_s if each else 0.0 for each in above),
+        )
+
+    @classmethod
+    def never(cls) -> Spread:
+        """Of what grows without end."""
+        return cls(mean=inf, at=(inf,) * len(LEVELS))
+
+    @classmethod
+    def undefined(cls) -> Spread:
+        """Of what never happens."""
+        return cls(mean=nan, at=(nan,) * len(LEVELS))
+
+    def quantile(self, ratio: float) -> float:
+        """The time that this share (0..1) stays within."""
+        if not 0 <= ratio <= LEVELS[-1]:
+            raise CallerError(f"a quantile is from 0 to {LEVELS[-1]}, not {ratio}")
+        above = next(place for place, level in enumerate(LEVELS) if level >= ratio - 1e-12)
+        if not above or not isfinite(self.at[above]):
+            return self.at[above]
+        low, high = LEVELS[above - 1], LEVELS[above]
+        return self.at[above - 1] + (self.at[above] - self.at[above - 1]) * (ratio - low) / (high - low)
+
+    @property
+    def p50(self) -> float:
+        """The median."""
+        return self.at[50]
+
+    @property
+    def p95(self) -> float:
+        """19 of 20 stay within it."""
+        return self.at[95]
+
+    @property
+    def p99(self) -> float:
+        """99 of 100 stay within it."""
+        return self.at[99]
