@@ -98,7 +98,7 @@ class Scripted:
         if exchange.path == "/v1/models":
             whole(self.models_status, self.models)(exchange, {})
             return
-        body = json.loads(exchange.body)
+        body = json.loads(exchange.body or b"{}")
         script = self.scripts[min(len(self.seen), len(self.scripts) - 1)]
         self.seen.append((exchange, body))
         script(exchange, body)

@@ -70,7 +70,7 @@ def cells(limits: Limits) -> list[Cell]:
     rest = [cell for own in by_batch[1:-1] for cell in own if not cell.held_out]
     held_out = [cell for own in by_batch for cell in own if cell.held_out]
     # Ends of the ranges, then what lies between; a run that is cut short has the more of the former.
-    ordered = [*corners, prompts[0], prompts[-1], *_dealt(rest, prompts[1:-1], held_out)]
+    ordered = [*corners, prompts[0], prompts[-1], *_dealt(prompts[1:-1], held_out, rest)]
     return [*dict.fromkeys(ordered)]
 
 
