@@ -20,12 +20,11 @@ sequences, its link, the wait for a turn, a latency budget that no more of one o
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
     """What the words of an answer mean, for whoever reads only that."""
 
-    ttft: str = "arrival to the end of the step that finishes the prompt, plus delivery; waiting is in it"
-    tpot: str = "(E2E - TTFT) / (output tokens - 1); requests of one token have none"
-    percentiles: str = "over requests, in the busiest window"
-    concurrency: str = "the least of the KV, batch and TPOT gates"
-    utilisation: str = "rate of the busiest window / rate sustained at that concurrency; never busy time"
-    replicas: str = "spare ones included; so many as are spare may be lost, and the budgets still hold"
+    ttft: str = "arrival to the end of the step that finishes prefill, plus delivery"
+    tpot: str = "(E2E - TTFT) / (output tokens - 1), over requests of two or more"
+    utilisation: str = "rate of the busiest minute / rate sustained at the gate, never busy time"
+    replicas: str = "spare ones included, which may be lost while budgets hold"
+    percentiles: str = "over requests"
 
 
 class Percentiles(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +89,20 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer if one thing were different; figures are None where it would be impossible."""
+
+    what: str
+    replicas: int | None = None
+    requests_per_s: float | None = None
+    concurrency_per_replica: int | None = None
+    requests_per_s_per_replica: float | None = None
+    binding: Binding | None = None
+    cost_per_hour: float | None = None
+    impossible: str = ""
+    """Why."""
+
+
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """A plan, in figures."""
 
@@ -135,6 +148,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """At the mean rate."""
     room: tuple[Room, ...] = ()
     waits: tuple[Wait, ...] = ()
+    changes: tuple[Change, ...] = ()
+    """What changes it."""
     warnings: tuple[str, ...] = ()
     definitions: Definitions = Definitions()
 

@@ -128,8 +128,7 @@ class HandStation:
             Room(
                 reason="batch",
                 utilisation=None,
-                words="TPOT grows with the batch; one figure does not tell how much, "
-                "a --profile or a --model does",
+                words="TPOT grows with it: two figures do not tell how much",
             ),
         )
 

@@ -14,10 +14,10 @@ AZURE_CHAT_PEAK_RATIO = 1.54
 def queue_room(terms: Terms, isolated: float, pooled: float, replicas: int) -> Room:
     """The knee: up to there every budget holds, or nobody waits for a turn if no budget says how long."""
     waits = terms.budgets.ttft_s is None and terms.budgets.e2e_s is None
-    what = "nobody waits" if waits else "budgets hold"
-    words = f"{what} at P{100 * terms.percentile:g} up to {format_ratio(isolated)} of one replica"
+    what = "waits nothing" if waits else "holds its budgets"
+    words = f"P{100 * terms.percentile:g} {what} to {format_ratio(isolated)} of one"
     if replicas > 1:
-        words += f", {format_ratio(pooled)} of {replicas} with one queue"
+        words += f", {format_ratio(pooled)} of {replicas} pooled"
     return Room(reason="queue", utilisation=pooled, words=words)
 
 
@@ -30,20 +30,17 @@ def lost_room(pooled: float, replicas: int, lost: int) -> Room:
     return Room(
         reason="lost_replica",
         utilisation=pooled * left / replicas,
-        words=f"{of} may be lost, and the other {left} take over" if left > 1 else f"{of} may be lost",
+        words=f"{of} may be lost: {left} take over",
     )
 
 
 def burst_room(peak_ratio: float) -> Room:
     """How much busier than the mean the busiest minute is."""
     if peak_ratio > 1:
-        words = f"the busiest window, {format_number(peak_ratio)} x the mean, is what is planned for"
+        words = f"planned for: the busiest minute is {format_number(peak_ratio)} x the mean"
         return Room(reason="burst", utilisation=None, words=words)
     return Room(
         reason="burst",
         utilisation=1 / AZURE_CHAT_PEAK_RATIO,
-        words=(
-            f"if the rate is a mean, its busiest minute may be {AZURE_CHAT_PEAK_RATIO:g} x as busy, as in "
-            "Azure's chat traffic; --peak-ratio plans for that"
-        ),
+        words=f"Azure chat: the busiest minute is {AZURE_CHAT_PEAK_RATIO:g} x the mean",
     )

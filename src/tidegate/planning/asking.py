@@ -80,10 +80,11 @@ def replica_of(options: Options, terms: Terms) -> HandFigures | Replica:
     """What a replica does, however that is told."""
     if options.throughput is not None:
         return _hand_figures(options.throughput, terms)
-    assert options.profile is not None
-    from tidegate.planning.replicas import replica_by_profile
+    from tidegate.planning.replicas import replica_by_model, replica_by_profile
 
-    return replica_by_profile(options.profile)
+    if options.profile is not None:
+        return replica_by_profile(options.profile, options)
+    return replica_by_model(options)
 
 
 def _hand_figures(throughput: str, terms: Terms) -> HandFigures:

@@ -48,6 +48,24 @@ def plan(
     ] = False,
     throughput: Annotated[Text, _replica("TOKENS/S", "Output of one replica at full batch, by hand.")] = None,
     profile: Annotated[Text, _replica("PROFILE", "A profile by name, or the file of one.")] = None,
+    model: Annotated[Text, _replica("MODEL", "Of the catalogue, or a config.json.")] = None,
+    gpu: Annotated[Text, _replica("GPU", "Of the catalogue, as h100-sxm.")] = None,
+    tp: Annotated[Text, _replica("COUNT", "Accelerators that share each layer.")] = None,
+    pp: Annotated[Text, _replica("COUNT", "Stages of layers.")] = None,
+    ep: Annotated[Text, _replica("COUNT", "Groups that experts are shared out to.")] = None,
+    dp: Annotated[Text, _replica("COUNT", "Copies of attention in a replica.")] = None,
+    quant: Annotated[Text, _replica("PRECISION", "Of the weights; else as published.")] = None,
+    kv_quant: Annotated[Text, _replica("PRECISION", "Of the KV cache; else bf16.")] = None,
+    engine: Annotated[Text, _replica("SOFTWARE", "vllm, sglang or trtllm; else vllm.")] = None,
+    max_num_seqs: Annotated[Text, _replica("COUNT", "Sequences in a batch.")] = None,
+    max_batched_tokens: Annotated[Text, _replica("TOKENS", "Of a step.")] = None,
+    max_model_len: Annotated[Text, _replica("TOKENS", "The longest sequence that is taken.")] = None,
+    memory: Annotated[Text, _replica("RATIO", "Of the usable memory; else 90%.")] = None,
+    reserve: Annotated[Text, _replica("GIB", "Per accelerator, beside weights and KV cache.")] = None,
+    catalog: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Adds to the catalogue.", rich_help_panel="Replica"),
+    ] = None,
     ttft: Annotated[Text, _terms("TIME", "Budget to the first token.")] = None,
     tpot: Annotated[Text, _terms("TIME", "Budget per token after it.")] = None,
     e2e: Annotated[Text, _terms("TIME", "Budget to the end.")] = None,
@@ -63,6 +81,9 @@ def plan(
 
     By hand: tidegate plan --throughput 2000 --output 500 --tpot 20ms --qps 10
 
+    By hardware: tidegate plan --model Llama-3.1-70B --gpu h100-sxm --tp 4 --quant fp8 --qps 8 --input 2000
+    --output 500 --ttft 1s --tpot 40ms
+
     By measurement: tidegate plan --profile h100-8b --trace azure-conv --ttft 1s --tpot 40ms
     """
     if context.invoked_subcommand is not None:
@@ -73,4 +94,5 @@ def plan(
         from tidegate.planning.session import show
 
         written = {name.removesuffix("_"): value for name, value in context.params.items() if name != "json"}
+        written["catalog"] = tuple(catalog or ())
         show(question_of(Options(**written)), json=json)

@@ -24,6 +24,21 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     schedule: bool = False
     throughput: str | None = None
     profile: str | None = None
+    model: str | None = None
+    gpu: str | None = None
+    tp: str | None = None
+    pp: str | None = None
+    ep: str | None = None
+    dp: str | None = None
+    quant: str | None = None
+    kv_quant: str | None = None
+    engine: str | None = None
+    max_num_seqs: str | None = None
+    max_batched_tokens: str | None = None
+    max_model_len: str | None = None
+    memory: str | None = None
+    reserve: str | None = None
+    catalog: tuple[str, ...] = ()
     ttft: str | None = None
     tpot: str | None = None
     e2e: str | None = None
@@ -36,14 +51,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     def said(self, names: Iterable[str]) -> list[str]:
         """Those of the options that were written, as they are written."""
-        return [f"--{name.replace('_', '-')}" for name in names if getattr(self, name) not in (None, False)]
+        return [
+            f"--{name.replace('_', '-')}" for name in names if getattr(self, name) not in (None, False, ())
+        ]
 
 
 LOADS = ("qps", "users", "trace", "traffic")
-WAYS = ("throughput", "profile")
+WAYS = ("throughput", "profile", "model")
+DEPLOYED = ("gpu", "tp", "pp", "ep", "dp", "quant", "kv_quant", "engine", "memory", "reserve", "catalog")
 BELONG = {
     "think": ("users",),
     "schedule": ("trace", "traffic"),
+    **dict.fromkeys(DEPLOYED, ("model",)),
+    **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
+    "model": ("gpu",),
 }
 """Options that say nothing without one of others."""
 

@@ -2,27 +2,97 @@
 
 from __future__ import annotations
 
-from tidegate.config.profiles import profile_by
+from pathlib import Path
+
+import msgspec
+
 from tidegate.core.errors import ConfigurationError
 from tidegate.plan.ask import Replica
 from tidegate.plan.engine import Engine
+from tidegate.planning.numbers import count_of, number_of, ratio_of
+from tidegate.planning.options import Options
+
+SAID = {
+    "weights": "--quant",
+    "kv": "--kv-quant",
+    "software": "--engine",
+    "attention_dp": "--dp",
+    "memory": "--model",
+    "memory_ratio": "--memory",
+    "reserve_bytes": "--reserve",
+}
+"""How a part of a deployment is called on the command line, where it is called otherwise."""
 
 
-def replica_by_profile(name: str) -> Replica:
+def replica_by_profile(name: str, options: Options) -> Replica:
     """Of a profile's name or file. Raises ConfigurationError."""
+    from tidegate.config.profiles import profile_by
+
     profile = profile_by(name)
     if profile.disaggregation is not None:
         problem = f"--profile {name}: is of replicas that compute prompts apart from those that decode"
         raise ConfigurationError([f"{problem}; give the profile of one kind"])
     bounds = profile.replica
-    return Replica(
-        name=name,
-        engine=Engine(
-            curve=profile.curve,
-            max_num_seqs=bounds.max_num_seqs,
-            max_batched_tokens=bounds.max_batched_tokens,
-            kv_tokens=bounds.kv_tokens,
-            context_tokens=bounds.sequence_tokens,
-            block_tokens=bounds.block_tokens,
-        ),
+    engine = Engine(
+        curve=profile.curve,
+        max_num_seqs=bounds.max_num_seqs,
+        max_batched_tokens=bounds.max_batched_tokens,
+        kv_tokens=bounds.kv_tokens,
+        context_tokens=bounds.sequence_tokens,
+        block_tokens=bounds.block_tokens,
     )
+    return Replica(name=name, engine=_limited(engine, options))
+
+
+def replica_by_model(options: Options) -> Replica:
+    """Of a model and accelerators. Raises ConfigurationError, which names the option."""
+    from tidegate.perf.deployment import Deployment
+    from tidegate.plan.deployed import deployed
+    from tidegate.planning.catalog_lookup import catalog_with, model_named
+
+    assert options.model is not None
+    assert options.gpu is not None
+    catalog = catalog_with(map(Path, options.catalog))
+    counts = {
+        name: count_of(f"--{written.replace('_', '-')}", text, "of them")
+        for name, written in (
+            ("tp", "tp"),
+            ("pp", "pp"),
+            ("ep", "ep"),
+            ("attention_dp", "dp"),
+            ("max_num_seqs", "max_num_seqs"),
+            ("max_batched_tokens", "max_batched_tokens"),
+        )
+        if (text := getattr(options, written)) is not None
+    }
+    texts = {"weights": options.quant, "kv": options.kv_quant, "software": options.engine}
+    values: dict[str, object] = {name: text for name, text in texts.items() if text is not None}
+    if options.memory is not None:
+        values["memory_ratio"] = ratio_of("--memory", options.memory)
+    if options.reserve is not None:
+        values["reserve_bytes"] = int(2**30 * number_of("--reserve", options.reserve, "GiB", above=False))
+    model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
+    try:
+        replica = deployed(Deployment(model=model, accelerator=accelerator, **counts, **values))  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
+    return msgspec.structs.replace(replica, engine=_limited(replica.engine, options))
+
+
+def _limited(engine: Engine, options: Options) -> Engine:
+    """With the limits that the command line sets instead of the engine's own."""
+    limits = {
+        field: count_of(f"--{name.replace('_', '-')}", text, unit)
+        for field, name, unit in (
+            ("max_num_seqs", "max_num_seqs", "sequences"),
+            ("max_batched_tokens", "max_batched_tokens", "tokens"),
+            ("context_tokens", "max_model_len", "tokens"),
+        )
+        if (text := getattr(options, name)) is not None
+    }
+    return msgspec.structs.replace(engine, **limits)
+
+
+def _as_option(problem: str) -> str:
+    name, colon, text = problem.partition(": ")
+    return f"{SAID.get(name, f'--{name}')}{colon}{text}" if colon else problem

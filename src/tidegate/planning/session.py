@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import typer
 
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
 from tidegate.plan.answering import answer_to
+from tidegate.plan.sensitivity import changes_of
 from tidegate.planning.asking import Question
 from tidegate.planning.telling import refuse
 
@@ -18,6 +20,7 @@ def show(question: Question, *, json: bool) -> None:
     answer = answer_to(question.ask)
     if isinstance(answer, Impossible):
         raise refuse(answer, json=json)
+    answer = msgspec.structs.replace(answer, changes=changes_of(question.ask))
     if json:
         typer.echo(as_json(answer))
         return

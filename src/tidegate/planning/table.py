@@ -14,6 +14,7 @@ from rich.text import Text
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.answer import Answer, Percentiles
+from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.residence import Residence
 
@@ -31,10 +32,13 @@ def _parts(answer: Answer, terms: Terms) -> Iterator[RenderableType]:
     for warning in answer.warnings:
         yield Text(f"warning: {warning}", style="yellow")
     yield Text(answer.because)
-    yield _latencies(answer, terms)
-    yield _facts(answer)
-    yield _waits(answer, terms.percentile)
-    yield _room(answer)
+    for part in (_latencies(answer, terms), _facts(answer), _waits(answer, terms.percentile)):
+        yield Text("")
+        yield part
+    for part in (_room(answer), _changes(answer)):
+        yield Text("")
+        yield part
+    yield Text("")
     yield Text(_definitions(answer), style="dim")
 
 
@@ -129,9 +133,41 @@ def _room(answer: Answer) -> Table:
     return table
 
 
+def _changes(answer: Answer) -> Table:
+    priced = answer.cost_per_hour is not None
+    columns = ("replicas", "at once", "requests/s each", "binds", *(["an hour"] if priced else []))
+    table = _table("what changes it", *columns)
+    here = (
+        answer.replicas,
+        answer.concurrency_per_replica,
+        answer.requests_per_s_per_replica,
+        answer.binding,
+        answer.cost_per_hour,
+    )
+    table.add_row("as asked", *_change_cells(*here), style="bold")
+    for each in answer.changes:
+        if each.impossible:
+            table.add_row(each.what, "impossible")
+            continue
+        cells = _change_cells(
+            each.replicas or 0,
+            each.concurrency_per_replica or 0,
+            each.requests_per_s_per_replica or 0.0,
+            each.binding or "",
+            each.cost_per_hour,
+        )
+        table.add_row(each.what, *cells)
+    return table
+
+
+def _change_cells(replicas: int, at_once: int, rate: float, binding: str, /, cost: float | None) -> list[str]:
+    cells = [f"{replicas:,}", f"{at_once:,}", format_number(rate), binding.replace("_", " ")]
+    return cells if cost is None else [*cells, format_usd(cost)]
+
+
 def _definitions(answer: Answer) -> str:
     words = msgspec.structs.asdict(answer.definitions)
-    return " ".join(f"{WORDS.get(name, name.capitalize())}: {text}." for name, text in words.items())
+    return ". ".join(f"{WORDS.get(name, name.capitalize())}: {text}" for name, text in words.items()) + "."
 
 
 def _time(seconds: float) -> str:
@@ -139,7 +175,7 @@ def _time(seconds: float) -> str:
 
 
 def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     table.add_column(first)
     for heading in others:
         table.add_column(heading, justify="right")
