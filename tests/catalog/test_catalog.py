@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -49,6 +53,36 @@ def test_accelerators_are_sane(accelerator: Accelerator) -> None:
         assert accelerator.price.source
         assert accelerator.price.dated
         assert (accelerator.price.low_usd is None) == (accelerator.price.high_usd is None)
+
+
+def test_figures_are_those_of_their_source() -> None:
+    """Every figure that an entry says is of a systems/*.yaml file is what that file has."""
+    with Path(shared("gpu-catalogue/gpu_systems.csv")).open() as lines:
+        rows = {row["system"]: row for row in csv.DictReader(lines)}
+    columns = {
+        "memory_bytes": "gpu_mem_capacity",
+        "bandwidth_bytes_per_s": "gpu_mem_bw",
+        "link_bytes_per_s": "node_intra_node_bw",
+        "link_latency_s": "node_p2p_latency",
+        "node_link_bytes_per_s": "node_inter_node_bw",
+        "per_node": "node_num_gpus_per_node",
+        "power_w": "gpu_power",
+    }
+    rates = {"bf16": "bfloat16", "fp8": "fp8", "int8": "int8", "fp4": "fp4"}
+    entries = [
+        (re.search(r"systems/(\w+)\.yaml", each.source), each) for each in CATALOG.accelerators.values()
+    ]
+    found = {match[1]: each for match, each in entries if match}
+
+    assert found.keys() == rows.keys()
+    for system, accelerator in found.items():
+        row = rows[system]
+        for figure, column in columns.items():
+            if figure not in accelerator.sources:
+                assert getattr(accelerator, figure) == float(row[column]), (system, figure)
+        stated = {precision: row[f"gpu_{name}_tc_flops"] for precision, name in rates.items()}
+        expected = {precision: float(rate) for precision, rate in stated.items() if rate}
+        assert accelerator.flops_per_s == pytest.approx(expected, rel=1e-4), system
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.catalog import configs
+from tests.catalog.other_configs import OTHERS
 from tests.catalog.shipped_models import configs as published
 from tests.shared_data import shared
 from tidegate.catalog.catalog import Catalog
@@ -96,6 +97,14 @@ def test_published_parameters(name: str, total: float, active: float | None) -> 
     else:
         most = parameters.active + parameters.embedding
         assert 0.94 * parameters.active <= active * 1e9 <= 1.06 * most
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_models_that_do_not_ship(name: str) -> None:
+    """Families beyond those that ship are read as well, defaults that their configs leave out among them."""
+    total, config = OTHERS[name]
+
+    assert parameters_of(model_of(config, name)).total / 1e9 == pytest.approx(total, rel=0.01)
 
 
 def test_every_published_config_is_read() -> None:

@@ -30,6 +30,11 @@ class Fields:
         self._path = path
         self._asked: set[str] = set()
 
+    def with_defaults(self, defaults: Mapping[str, object]) -> Fields:
+        """The same, where what is absent or null is as in `defaults`."""
+        said = {name: value for name, value in self._values.items() if value is not None}
+        return Fields({**defaults, **said}, self._of, self._path)
+
     def has(self, name: str) -> bool:
         """Whether it is set, and to something else than null."""
         self._asked.add(name)

@@ -67,6 +67,17 @@ _FAMILIES: dict[str, tuple[AttentionsOf, FeedForwardsOf]] = {
     "kimi_linear": (hybrids.kimi_linear, feed_forwards.kimi_linear),
     "nemotron_h": (hybrids.nemotron_h, feed_forwards.nemotron_h),
 }
+_DEFAULTS: dict[str, dict[str, object]] = {
+    # Their own configs leave out what transformers, or the code beside the weights, has as its default.
+    "gemma3": {
+        "vocab_size": 262_208,
+        "max_position_embeddings": 131_072,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+    },
+    "kimi_linear": {"max_position_embeddings": 1_048_576},
+}
 _TIED = ("gemma", "gemma2", "gemma3", "gemma4", "starcoder2")
 """Families whose output layer is the embedding unless the config says otherwise."""
 
@@ -78,6 +89,8 @@ def model_of(config: Mapping[str, object], name: str, *, source: str = "", dated
     outer = Fields(config, name)
     fields = _text_fields(outer, config)
     family = _family(fields, outer)
+    wrapped = fields is not outer
+    fields = fields.with_defaults(_DEFAULTS.get(family, {}))
     layers = _number_of_layers(fields)
     of_attention, of_feed_forward = _FAMILIES[family]
     groups = _grouped(of_attention(fields, layers), of_feed_forward(fields, layers))
@@ -99,7 +112,7 @@ def model_of(config: Mapping[str, object], name: str, *, source: str = "", dated
         precision=most,
         attention_precision=precisions.attention if precisions.attention != most else None,
         dense_precision=precisions.dense if precisions.dense != most else None,
-        left_out=_left_out(outer, fields),
+        left_out=_left_out(outer, fields, wrapped=wrapped),
         source=source,
         dated=dated,
     )
@@ -142,8 +155,8 @@ def _grouped(attentions_: list[Attention], feed_forwards_: list[FeedForward]) ->
     return tuple(Layers(count=n, attention=a, feed_forward=f) for (a, f), n in counts.items())
 
 
-def _left_out(outer: Fields, fields: Fields) -> tuple[str, ...]:
-    left = [] if fields is outer else ["what stands beside the text model"]
+def _left_out(outer: Fields, fields: Fields, *, wrapped: bool) -> tuple[str, ...]:
+    left = ["what stands beside the text model"] if wrapped else []
     if outer.has("vision_config"):
         left = ["vision encoder"]
     predicting = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")

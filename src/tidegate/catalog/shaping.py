@@ -61,6 +61,7 @@ SHAPING = frozenset(
         "shared_expert_intermediate_size",
         "shared_intermediate_size",
         "sliding_window",
+        "sliding_window_pattern",
         "sparse_attention_config",
         "ssm_state_size",
         "state_size",
