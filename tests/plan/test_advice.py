@@ -38,27 +38,25 @@ def asked(ttft_s: float | None = None, load: Load = LOAD, engine: Engine = ENGIN
 
 def answered(replicas: int = 2, per_s: float = 2.0, sequences: int = 10, **fields: Any) -> Answer:
     """So many replicas that sustain so many requests per second each."""
+    hand = Ask(load=LOAD, replica=HandFigures(tokens_per_s=2_000, tpot_s=0.02))
+    any_answer = answer_to(hand)
+    assert isinstance(any_answer, Answer)
     figures: dict[str, Any] = {
-        "summary": "",
         "replicas": replicas,
         "spare_replicas": 0,
-        "accelerators": None,
         "requests_per_s": 2.0,
         "utilisation": 2.0 / (replicas * per_s),
-        "utilisation_one_lost": None,
         "concurrency_per_replica": sequences,
         "gates": Gates(batch=sequences),
         "requests_per_s_per_replica": per_s,
         "output_tokens_per_s_per_replica": 100 * per_s,
         "prompt_tokens_per_s_per_replica": 1_000 * per_s,
-        "binding": "batch",
-        "because": "",
         "wait_s": Percentiles.of(0.0),
         "ttft_s": Percentiles.of(0.2),
         "tpot_s": Percentiles.of(0.02),
         "e2e_s": Percentiles.of(2.0),
     }
-    return Answer(**(figures | fields))
+    return msgspec.structs.replace(any_answer, **(figures | fields))
 
 
 def two(ttft_s: float | None, **terms: Any) -> Advice:

@@ -1,0 +1,334 @@
+"""What may each tenant send, so that none of them, whatever it does, keeps the others from their budget?
+
+A token bucket of rate r and burst b lets in at most b + r t tokens in any t seconds (Cruz 1991). A fair
+queue serves a tenant that waits at its guaranteed rate g, its weight's share of the fleet's prefill, after a
+latency T. Then no request of it waits longer than
+
+    T + (b + largest request) / g
+
+for its first token (Parekh and Gallager 1993, for packets that are not divided; Stiliadis and Varma 1998, for
+any latency-rate server, of which start-time fair queueing is one: Goyal, Vin and Cheng 1996). Whoever must
+have the first token within the TTFT budget D may therefore burst b = g (D - T) - largest.
+
+All of it counts tokens as the gateway's queue does, prompt and output alike: while prompts are what is waited
+for, a fleet passes at least its prefill rate of such tokens. A burst also needs places in batches. Some are
+free while every tenant sends at its rate, f of them by its weight; beyond these, places come free at the
+sustained rate s. So the time is that of the slower of the two, (b + largest - f) / s. T is what cannot be
+interrupted: the prompts that a replica has, one request of each other tenant, a step, the way.
+
+Sources: R. L. Cruz, "A calculus for network delay, part I" (IEEE Trans. Inf. Theory 37, 1991); A. K. Parekh
+and R. G. Gallager, "A generalized processor sharing approach to flow control" (IEEE/ACM Trans. Networking 1,
+1993); D. Stiliadis and A. Varma, "Latency-rate servers" (IEEE/ACM Trans. Networking 6, 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import exp, floor, inf
+
+import msgspec
+
+from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
+from tidegate.plan.ask import Kind
+from tidegate.plan.tenants import Tenant
+
+MOST_BURST_S = 60.0
+"""Of its rate, where no budget bounds a burst: the gateway's default."""
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """What tenants share."""
+
+    replicas: int
+    """That serve: all but the spare ones."""
+    prefill_tokens_per_s: float
+    """Of each, beside a full batch; inf: prompts take no time, as where nothing is known of them."""
+    admitted_per_s: float
+    """Requests per second that all limits together let in."""
+    request_tokens: float
+    """Mean prompt and output."""
+    free_places: float
+    """In all batches together, at that rate."""
+    gate_tokens: float
+    """Prompt tokens that a replica has before it, at most, of requests that are no larger than that."""
+    step_s: float
+    """The longest step."""
+    delivery_s: float
+    ttft_s: float | None
+    """The budget."""
+    credits: tuple[float, float, float]
+    """Of a prompt token, of a cached one, and of an output token."""
+    hit_ratio: float
+    """Prompt tokens that are cached, 0..1."""
+    arrivals_cv2: float = 1.0
+    """Squared coefficient of variation of the gaps between requests."""
+
+    def credits_of(self, kind: Kind, *, cached: bool) -> float:
+        """Of one request; a limit reserves what is not cached."""
+        fresh, hit, output = self.credits
+        hit_ratio = self.hit_ratio if cached else 0.0
+        prompt = fresh * (1 - hit_ratio) + hit * hit_ratio
+        return kind.prompt_tokens * prompt + kind.output_tokens * output
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant, measured."""
+
+    tenant: Tenant
+    share: float
+    """Of the weights."""
+    requests_per_s: float
+    """That are planned."""
+
+    @property
+    def request_tokens(self) -> float:
+        """The mean."""
+        return self._mean([kind.prompt_tokens + kind.output_tokens for kind in self.tenant.kinds])
+
+    @property
+    def largest_tokens(self) -> float:
+        """Prompt and output of its largest request."""
+        return max(kind.prompt_tokens + kind.output_tokens for kind in self.tenant.kinds)
+
+    @property
+    def longest_prompt_tokens(self) -> float:
+        """Of its requests."""
+        return max(kind.prompt_tokens for kind in self.tenant.kinds)
+
+    @property
+    def tokens_cv2(self) -> float:
+        """Squared coefficient of variation of its requests' tokens."""
+        square = self._mean([(kind.prompt_tokens + kind.output_tokens) ** 2 for kind in self.tenant.kinds])
+        return max(0.0, square / self.request_tokens**2 - 1)
+
+    def credits(self, fleet: Fleet) -> float:
+        """The mean of its requests."""
+        return self._mean([fleet.credits_of(kind, cached=True) for kind in self.tenant.kinds])
+
+    def largest_credits(self, fleet: Fleet) -> float:
+        """Of the request that reserves most."""
+        return max(fleet.credits_of(kind, cached=False) for kind in self.tenant.kinds)
+
+    def _mean(self, values: Sequence[float]) -> float:
+        shares = [kind.share for kind in self.tenant.kinds]
+        return sum(share * value for share, value in zip(shares, values, strict=True)) / sum(shares)
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fair queue guarantees a tenant, in tokens."""
+
+    latency_s: float
+    """T."""
+    prefill_per_s: float
+    """g; inf where prompts take no time."""
+    free_tokens: float
+    """f: of requests that find a place at once."""
+    sustained_per_s: float
+    """s."""
+
+    def bound_s(self, burst_tokens: float, largest_tokens: float) -> float:
+        """No request of a burst waits longer for its first token."""
+        sent = burst_tokens + largest_tokens
+        return self.latency_s + max(sent / self.prefill_per_s, self._placed_s(sent))
+
+    def waits_for_places(self, burst_tokens: float, largest_tokens: float) -> bool:
+        """Whether that bound is of places, not of prefill."""
+        sent = burst_tokens + largest_tokens
+        return self._placed_s(sent) > sent / self.prefill_per_s
+
+    def bursts_within(self, budget_s: float, largest_tokens: float) -> dict[str, float]:
+        """The burst whose bound is the budget, by prefill and by places; below 0: not even none holds it."""
+        left_s = budget_s - self.latency_s
+        bursts = {"places": self.free_tokens + self.sustained_per_s * left_s - largest_tokens}
+        if self.prefill_per_s < inf:
+            bursts["prefill"] = self.prefill_per_s * left_s - largest_tokens
+        return bursts
+
+    def _placed_s(self, tokens: float) -> float:
+        return max(0.0, tokens - self.free_tokens) / self.sustained_per_s
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A burst in tokens, and what bounded it."""
+
+    burst_tokens: float
+    bound: str
+    """prefill, places, largest or default."""
+    service: Service
+
+
+def senders_of(tenants: Sequence[Tenant], requests_per_s: float) -> list[Sender]:
+    """Every tenant with its share of the weights, and of the rate."""
+    weights = sum(tenant.weight for tenant in tenants)
+    return [
+        Sender(
+            tenant=tenant,
+            share=tenant.weight / weights,
+            requests_per_s=requests_per_s * tenant.load_share,
+        )
+        for tenant in tenants
+    ]
+
+
+def limits_of(fleet: Fleet, senders: Sequence[Sender], mean_credits: float) -> dict[str, TenantAdvice]:
+    """Of each tenant. `mean_credits` is a request's of the whole load."""
+    rates = {each.tenant.name: fleet.admitted_per_s * mean_credits * each.share for each in senders}
+    # How long prompts hold others up depends on bursts, and those on that: the first guess is free of it.
+    buckets = {each.tenant.name: _bucket(fleet, each, service_of(fleet, each, senders)) for each in senders}
+    found = {}
+    for each in senders:
+        others = [other for other in senders if other is not each]
+        taken = sum(_replicas_held(fleet, other, buckets, rates) for other in others)
+        services = [service_of(fleet, each, senders, long_prompts=taken)]
+        if 0 < taken < fleet.replicas and each.longest_prompt_tokens <= fleet.gate_tokens:
+            services.append(_service_apart(fleet, each, senders, taken))
+        bucket = max((_bucket(fleet, each, service) for service in services), key=_by_worth)
+        found[each.tenant.name] = _advice(fleet, each, bucket, rates[each.tenant.name])
+    return found
+
+
+def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket], rates: dict[str, float]) -> int:
+    """Replicas that its prompts longer than the gate keep busy at once, each by itself.
+
+    While one is computed, what came before it and its rate's part of that time were let in.
+    """
+    longest = sender.longest_prompt_tokens
+    if longest <= fleet.gate_tokens:
+        return 0
+    hold_s = longest / fleet.prefill_tokens_per_s
+    tokens_per_s = rates[sender.tenant.name] * sender.request_tokens / sender.credits(fleet)
+    return max(1, floor((buckets[sender.tenant.name].burst_tokens + tokens_per_s * hold_s) / longest))
+
+
+def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_prompts: int = 0) -> Service:
+    """What `sender` is guaranteed, with so many prompts of others that each need a replica by itself.
+
+    They wait until one has emptied for them, and all wait with them; and they may have all replicas. One
+    request is computed by one replica, however large its tenant's share of all of them is.
+    """
+    per_replica = fleet.prefill_tokens_per_s
+    per_s = fleet.replicas * per_replica * sender.share
+    others = [each.longest_prompt_tokens for each in senders if each is not sender]
+    ahead_tokens = (1 + long_prompts) * fleet.gate_tokens
+    if long_prompts >= fleet.replicas:
+        ahead_tokens = max(ahead_tokens, *others)
+    alone_s = max(0.0, sender.largest_tokens / per_replica - sender.largest_tokens / per_s)
+    waits_s = ahead_tokens / per_replica + sum(others) / (fleet.replicas * per_replica)
+    return Service(
+        latency_s=waits_s + alone_s + fleet.step_s + fleet.delivery_s,
+        prefill_per_s=per_s,
+        free_tokens=fleet.free_places * sender.share * sender.request_tokens,
+        # Whose requests are short gets more places by tokens, not fewer: no more is promised than its own.
+        sustained_per_s=fleet.admitted_per_s
+        * sender.share
+        * min(fleet.request_tokens, sender.request_tokens),
+    )
+
+
+def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], taken: int) -> Service:
+    """The same if long prompts have `taken` replicas to themselves, and all others share the rest."""
+    short = [each for each in senders if each.longest_prompt_tokens <= fleet.gate_tokens]
+    weights = sum(each.share for each in short)
+    alone = msgspec.structs.replace(
+        fleet,
+        replicas=fleet.replicas - taken,
+        free_places=fleet.free_places * weights,
+        admitted_per_s=fleet.admitted_per_s * weights,
+    )
+    same = [msgspec.structs.replace(each, share=each.share / weights) for each in short]
+    own = next(each for each in same if each.tenant is sender.tenant)
+    service = service_of(alone, own, same)
+    drains_s = taken * fleet.gate_tokens / fleet.prefill_tokens_per_s
+    return msgspec.structs.replace(service, latency_s=service.latency_s + drains_s)
+
+
+def _by_worth(bucket: Bucket) -> tuple[float, float]:
+    """The longer burst; of equal ones that which waits for less."""
+    return bucket.burst_tokens, -bucket.service.latency_s
+
+
+def refused_ratio(load: float, burst_requests: float, cv2: float) -> float:
+    """About which share of requests finds the bucket empty, at `load` times its rate.
+
+    A bucket is a queue that refuses whoever would wait longer than its depth; the exponential tail of its
+    heavy-traffic limit (Kingman 1962) with both ends as in M/M/1/K.
+    """
+    if abs(load - 1) < 1e-6:
+        load = 1 - 1e-6
+    filled = load * exp(min(700.0, -2 * (1 - load) / cv2 * max(0.0, burst_requests - 1)))
+    return min(1.0, max(0.0, (1 - load) * filled / (1 - load * filled)))
+
+
+def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
+    if fleet.ttft_s is not None:
+        bounds = service.bursts_within(fleet.ttft_s, sender.largest_tokens)
+    else:
+        bounds = {"default": MOST_BURST_S * service.sustained_per_s}
+    bound = min(bounds, key=lambda name: bounds[name])
+    if bounds[bound] < sender.largest_tokens:
+        bounds["largest"], bound = sender.largest_tokens, "largest"
+    return Bucket(burst_tokens=bounds[bound], bound=bound, service=service)
+
+
+def _advice(fleet: Fleet, sender: Sender, bucket: Bucket, credits_per_s: float) -> TenantAdvice:
+    service = bucket.service
+    per_minute = rounded_down(60 * credits_per_s, 4)
+    per_token = sender.credits(fleet) / sender.request_tokens
+    largest_credits = sender.largest_credits(fleet)
+    # No part of a burst that a budget bounds is rounded up; no request is rounded away.
+    burst_s = rounded_down(60 * bucket.burst_tokens * per_token / per_minute)
+    if burst_s * per_minute / 60 < largest_credits:
+        burst_s = rounded_up(60 * largest_credits / per_minute)
+    burst_tokens = burst_s * per_minute / 60 / per_token
+    bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
+    load = sender.requests_per_s * sender.credits(fleet) * 60 / per_minute
+    cv2 = fleet.arrivals_cv2 + sender.tokens_cv2
+    return TenantAdvice(
+        weight=sender.tenant.weight,
+        tokens_per_minute=Figure(
+            value=per_minute,
+            reason=(
+                f"{format_ratio(sender.share)} of the {format_number(fleet.admitted_per_s)} requests/s that "
+                f"may be admitted: {format_number(credits_per_s)} credits/s."
+            ),
+        ),
+        burst_s=Figure(value=burst_s, reason=_burst_reason(fleet, sender, bucket, burst_tokens)),
+        burst_tokens=burst_tokens,
+        guaranteed_tokens_per_s=(
+            service.prefill_per_s if service.prefill_per_s < inf else service.sustained_per_s
+        ),
+        ttft_bound_s=Figure(value=bound_s, reason=_bound_reason(sender, service, burst_tokens)),
+        holds_budget=None if fleet.ttft_s is None else bound_s <= fleet.ttft_s * (1 + 1e-9),
+        refused_ratio=refused_ratio(load, burst_tokens / sender.request_tokens, cv2),
+    )
+
+
+def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: float) -> str:
+    tokens, service = f"{format_number(burst_tokens)} tokens", bucket.service
+    largest = f"{format_number(sender.largest_tokens)} tokens"
+    if bucket.bound == "default":
+        return f"{tokens}: {MOST_BURST_S:g} s of its rate; no TTFT budget bounds it."
+    if bucket.bound == "largest" or fleet.ttft_s is None:
+        return f"{tokens}: its largest request, {largest}; with less that could never pass."
+    left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
+    if bucket.bound == "prefill":
+        rate = f"its {format_number(service.prefill_per_s)} tokens/s of prefill compute"
+    else:
+        free = format_number(service.free_tokens)
+        rate = f"{free} tokens in free places and {format_number(service.sustained_per_s)} tokens/s take"
+    return (
+        f"{tokens}: what {rate} in the {left_s} that are left of {budget} TTFT, less a request of {largest}."
+    )
+
+
+def _bound_reason(sender: Sender, service: Service, burst_tokens: float) -> str:
+    sent = f"({format_number(burst_tokens)} + {format_number(sender.largest_tokens)}"
+    if service.waits_for_places(burst_tokens, sender.largest_tokens):
+        free, per_s = format_number(service.free_tokens), format_number(service.sustained_per_s)
+        rate = f" - {free}) tokens / {per_s} tokens/s"
+    else:
+        rate = f") tokens / {format_number(service.prefill_per_s)} tokens/s"
+    return (
+        f"{format_latency(service.latency_s)} + {sent}{rate}, by network calculus (Parekh and Gallager 1993)."
+    )

@@ -1,0 +1,96 @@
+"""How does a plan come into files that `tidegate serve` and `tidegate simulate` take?
+
+Two of them: the configuration, and beside it the traffic that was planned for. Both have passed the checks
+of the commands that read them before any of them is written, and each is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import msgspec
+
+from tidegate.config.loading import parse
+from tidegate.config.traffic_loading import parse_traffic
+from tidegate.core.errors import ConfigurationError
+from tidegate.plan.advised import Advice
+from tidegate.plan.answer import Answer
+from tidegate.plan.ask import Ask
+from tidegate.plan.tenants import Tenant
+from tidegate.planning.emitted_configuration import HEADER, configuration_text
+from tidegate.planning.emitted_traffic import traffic_text
+
+MODEL = "model"
+"""The pool where the plan names no model."""
+
+
+class Emitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts of both files."""
+
+    configuration: str
+    traffic: str
+
+
+def emitted(
+    plan: tuple[Ask, Answer, Advice], tenants: Sequence[Tenant], path: Path, model: str = MODEL
+) -> Emitted:
+    """Both files, as they would be written to `path` and beside it.
+
+    Raises ConfigurationError if what was asked makes no configuration, such as a name that none takes.
+    """
+    ask, answer, _ = plan
+    beside = traffic_path(path)
+    header = [text.format(file=path.name, traffic=beside.name, span="10m") for text in HEADER]
+    configuration = configuration_text(plan, tenants, model=model, header=header)
+    traffic = traffic_text(ask, answer, tenants, path.name)
+    config = parse(configuration, str(path), environ=None)
+    parse_traffic(traffic, str(beside)).check(config)
+    return Emitted(configuration=configuration, traffic=traffic)
+
+
+def traffic_path(path: Path) -> Path:
+    """Where the traffic goes that belongs to a configuration: tidegate.yaml has tidegate.traffic.yaml."""
+    return path.with_name(f"{path.stem}.traffic{path.suffix or '.yaml'}")
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise ConfigurationError for what may not be written: what is there already, or has no folder."""
+    there = [each for each in (path, traffic_path(path)) if each.exists()]
+    problems = [
+        f"--emit {each}: is there already; write --force to replace it" for each in there if not force
+    ]
+    problems += [f"--emit {each}: is a folder; name a file" for each in there if force and each.is_dir()]
+    if not path.parent.is_dir():
+        problems.append(f"--emit {path}: there is no folder {path.parent}; make it first")
+    if problems:
+        raise ConfigurationError(problems)
+
+
+def write(texts: Emitted, path: Path, *, force: bool = False) -> None:
+    """Write both files. Raises ConfigurationError as `check_free` does, and where the system refuses."""
+    check_free(path, force=force)
+    try:
+        # The traffic first: a configuration whose header names it is never there without it.
+        _write(traffic_path(path), texts.traffic)
+        _write(path, texts.configuration)
+    except OSError as error:
+        raise ConfigurationError([f"--emit {path}: cannot be written: {error.strerror}"]) from None
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing: into a file beside it, which then takes its name."""
+    with NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
+    ) as file:
+        try:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+            Path(file.name).chmod(0o644)
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
