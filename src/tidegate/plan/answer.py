@@ -108,6 +108,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: str
     """One sentence: how many of what, how full, at which price."""
+    replica: str | None
+    """What one is, as `4 x H100 SXM`; None: known by two figures only."""
     replicas: int
     """Spare ones included."""
     spare_replicas: int

@@ -6,7 +6,6 @@ from math import inf
 
 import msgspec
 
-from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
 from tidegate.plan.ask import Ask, Replica, Terms
@@ -35,10 +34,11 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     replicas, spare, station = size.replicas, max(0, size.spare_replicas), size.station
     load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
     found = station.latencies(rate, replicas) or ENDLESS
-    bound = _queueing(ask, size) or station.bound
+    bound = _bound(ask, size)
     memory = residence_of(ask.replica, load) if isinstance(ask.replica, Replica) else None
     answer = Answer(
         summary="",
+        replica=ask.replica.name if isinstance(ask.replica, Replica) else None,
         replicas=replicas,
         spare_replicas=spare,
         accelerators=ask.replica.accelerators * replicas if isinstance(ask.replica, Replica) else None,
@@ -86,13 +86,18 @@ def cost_per_million(ask: Ask, size: Size) -> float | None:
 def summary_of(answer: Answer) -> str:
     """How many, how full, at which price: one sentence."""
     replicas = f"{answer.replicas:,} replica{'s' * (answer.replicas != 1)}"
+    if answer.replica is not None:
+        replicas += f" of {answer.replica}"
     rate = f"{format_number(answer.requests_per_s)} requests/s"
     spare = f", {answer.spare_replicas:,} of them spare," if answer.spare_replicas else ""
     verb = "carry" if answer.replicas != 1 else "carries"
     used = f"{format_ratio(answer.utilisation)} utilisation"
     if answer.utilisation_one_lost is not None:
         used += f", {format_ratio(answer.utilisation_one_lost)} with one lost"
-    cost = f"; {format_usd(answer.cost_per_hour)} an hour" if answer.cost_per_hour is not None else ""
+    cost = ""
+    if answer.cost_per_hour is not None and answer.cost_per_million_output_tokens is not None:
+        each = format_usd(answer.cost_per_million_output_tokens)
+        cost = f"; {format_usd(answer.cost_per_hour)} an hour, {each} per million output tokens"
     return f"{replicas}{spare} {verb} {rate} at {used}{cost}."
 
 
@@ -101,26 +106,28 @@ def format_usd(amount: float) -> str:
     return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
-def _queueing(ask: Ask, size: Size) -> Bound | None:
-    """Where a budget breaks below the target: requests in each other's way bind, and no gate does."""
+def _bound(ask: Ask, size: Size) -> Bound:
+    """What binds a replica; where a budget breaks below the target, that requests are in each other's way.
+
+    A gate that is small for want of memory is what makes them wait before it: that goes on binding.
+    """
     terms, station = ask.terms, size.station
     serving = max(1, size.replicas - max(0, size.spare_replicas))
     all_of_it = serving * station.sustained_per_s
     if holds(station, terms, terms.target_utilisation * all_of_it, serving):
-        return None
+        return station.bound
     most = highest(lambda ratio: holds(station, terms, ratio * all_of_it, serving), terms.target_utilisation)
     beyond = station.latencies(min(most * 1.01, 0.999) * all_of_it, serving) or ENDLESS
-    missed = _missed(beyond, terms.budgets)
-    return Bound(
-        binding="queueing",
-        because=(
-            f"Queueing binds: from {format_ratio(most)} of what the gate of {station.gates.least:,} sustains "
-            f"on, {missed} at P{100 * terms.percentile:g}."
-        ),
-    )
+    told = f"from {format_ratio(most)} of what is sustained on, {_missed(beyond, terms)}"
+    if station.bound.binding in ("kv_memory", "batch") and beyond.wait_s.at_percentile > 0:
+        return Bound(
+            binding=station.bound.binding, because=f"{station.bound.because} {told[0].upper()}{told[1:]}."
+        )
+    return Bound(binding="queueing", because=f"Queueing binds: {told}. {station.bound.because}")
 
 
-def _missed(found: Latencies, budgets: Budgets) -> str:
+def _missed(found: Latencies, terms: Terms) -> str:
+    at, budgets = f"P{100 * terms.percentile:g}", terms.budgets
     pairs = (
         ("TTFT", found.ttft_s, budgets.ttft_s),
         ("TPOT", found.tpot_s, budgets.tpot_s),
@@ -128,8 +135,8 @@ def _missed(found: Latencies, budgets: Budgets) -> str:
     )
     for name, told, budget in pairs:
         if budget is not None and told.at_percentile > budget:
-            return f"{name} is over its {format_duration(budget, 3)}"
-    return "requests wait, and no TTFT budget says that they may"
+            return f"{name} {at} is over its {format_duration(budget, 3)}"
+    return f"requests wait at {at}, and no TTFT budget says that they may"
 
 
 def _warnings(terms: Terms, size: Size) -> tuple[str, ...]:

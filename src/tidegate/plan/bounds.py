@@ -5,13 +5,15 @@ from __future__ import annotations
 from math import ceil
 
 from tidegate.core.units import format_duration, format_number, format_ratio
-from tidegate.plan.answer import Gates
+from tidegate.perf.roofline import bound_at
+from tidegate.plan.answer import Binding, Gates
 from tidegate.plan.ask import Load, Replica, Terms
 from tidegate.plan.batching import Batch, Saturated
 from tidegate.plan.station import Bound
 
-MOSTLY = 0.5
-"""Share of a step from which on its prompts are what it is made of."""
+SHOWN = 0.01
+"""Least share of a step that is told."""
+PARTS: tuple[Binding, ...] = ("compute", "bandwidth", "link")
 
 
 def bound_of(replica: Replica, load: Load, terms: Terms, batch: Batch, full: Saturated) -> Bound:
@@ -28,7 +30,7 @@ def bound_of(replica: Replica, load: Load, terms: Terms, batch: Batch, full: Sat
                 f"holds {gates.kv:,}; TPOT is {format_duration(full.tpot_s, 3)} there."
             ),
         )
-    return _step(terms, batch, least, full)
+    return _step(replica, terms, batch, full)
 
 
 def gates_of(batch: Batch, terms: Terms) -> Gates:
@@ -55,7 +57,8 @@ def _kv_memory(replica: Replica, load: Load, gate: int) -> Bound:
     )
 
 
-def _step(terms: Terms, batch: Batch, gate: int, full: Saturated) -> Bound:
+def _step(replica: Replica, terms: Terms, batch: Batch, full: Saturated) -> Bound:
+    gate = gates_of(batch, terms).least
     budget = format_duration(terms.budgets.tpot_s or 0.0, 3)
     if full.binding == "prefill":
         return Bound(
@@ -65,13 +68,35 @@ def _step(terms: Terms, batch: Batch, gate: int, full: Saturated) -> Bound:
                 f"({batch.engine.max_batched_tokens:,} tokens), and takes {format_duration(full.step_s, 3)}."
             ),
         )
-    prompts = 1 - batch.decode_s(full.decodes) / full.step_s
-    what, share = ("Compute", prompts) if prompts > MOSTLY else ("Bandwidth", 1 - prompts)
-    rest = "computing prompts" if prompts > MOSTLY else "reading weights and KV cache"
+    shares = _shares(replica, batch, full)
+    binding = max(PARTS, key=lambda name: shares.get(name, 0.0))
+    parts = ", ".join(f"{format_ratio(share)} {name}" for name, share in shares.items() if share >= SHOWN)
     return Bound(
-        binding="compute" if prompts > MOSTLY else "bandwidth",
+        binding=binding,
         because=(
-            f"{what} binds: with {gate:,} at once a step takes {format_duration(full.step_s, 3)}, "
-            f"{format_ratio(share)} of it {rest}; with one more, TPOT is over its {budget}."
+            f"{binding.capitalize()} binds: with {gate:,} at once a step takes "
+            f"{format_duration(full.step_s, 3)} ({parts}); with one more, TPOT is over its {budget}."
         ),
     )
+
+
+def _shares(replica: Replica, batch: Batch, full: Saturated) -> dict[str, float]:
+    """Of a step of the full batch, by what they are spent on, the largest first.
+
+    Of a measured replica it is known what prompts add to steps, which is computing, and that the rest is not.
+    """
+    if replica.deployment is None:
+        prompts = 1 - batch.decode_s(full.decodes) / full.step_s
+        found = {"compute": prompts, "bandwidth": 1 - prompts}
+    else:
+        tokens = round(full.requests_per_s * full.step_s * batch.prompt_tokens)
+        chunks = ((tokens, 0),) if tokens else ()
+        bound = bound_at(replica.deployment, full.decodes, full.decodes * batch.context_tokens, chunks)
+        seconds = {
+            "compute": bound.compute_s,
+            "bandwidth": bound.bandwidth_s,
+            "link": bound.link_s,
+            "overhead": bound.overhead_s,
+        }
+        found = {name: each / sum(seconds.values()) for name, each in seconds.items()}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))

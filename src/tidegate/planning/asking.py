@@ -29,7 +29,7 @@ def question_of(options: Options) -> Question:
     check_together(options)
     terms = terms_of(options)
     replica = replica_of(options, terms)
-    terms = _what_there_is(options, terms, replica)
+    terms = _priced(_what_there_is(options, terms, replica), replica)
     arrivals, notes = _arrivals(options, terms.budgets)
     hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
     load = load_of_arrivals(arrivals, hits) if arrivals else _load_by_hand(options, hits)
@@ -52,11 +52,11 @@ def _arrivals(options: Options, budgets: Budgets) -> tuple[list[Arrival], tuple[
 def _load_by_hand(options: Options, hits: float) -> Load:
     if options.output is None:
         raise ConfigurationError(
-            ["--output: how long are the answers? write --output TOKENS, as in --output 500"]
+            ["--output: how long are the answers; write --output TOKENS, as in --output 500"]
         )
     if options.input is None and not options.throughput:
         raise ConfigurationError(
-            ["--input: how long are the prompts? write --input TOKENS, as in --input 2000"]
+            ["--input: how long are the prompts; write --input TOKENS, as in --input 2000"]
         )
     output = number_of("--output", options.output, "tokens", least=1, above=False)
     prompt = number_of("--input", options.input, "tokens", least=1, above=False) if options.input else 0.0
@@ -90,7 +90,7 @@ def replica_of(options: Options, terms: Terms) -> HandFigures | Replica:
 def _hand_figures(throughput: str, terms: Terms) -> HandFigures:
     figure = number_of("--throughput", throughput, "tokens/s")
     if terms.budgets.tpot_s is None:
-        problem = "--throughput: how fast must each request be? write --tpot TIME, as in --tpot 20ms"
+        problem = "--throughput: how fast must each request be; write --tpot TIME, as in --tpot 20ms"
         raise ConfigurationError([problem])
     return HandFigures(tokens_per_s=figure, tpot_s=terms.budgets.tpot_s)
 
@@ -130,6 +130,15 @@ def _what_there_is(options: Options, terms: Terms, replica: HandFigures | Replic
     if replicas == 1 and options.spare is None:
         spare = 0
     return msgspec.structs.replace(terms, replicas=replicas, spare_replicas=spare)
+
+
+def _priced(terms: Terms, replica: HandFigures | Replica) -> Terms:
+    """At the catalogue's price, unless another is said or it has none."""
+    deployment = replica.deployment if isinstance(replica, Replica) else None
+    price = deployment.accelerator.price if deployment is not None else None
+    if terms.per_hour_usd is not None or price is None:
+        return terms
+    return msgspec.structs.replace(terms, per_hour_usd=price.per_hour_usd)
 
 
 def _duration(option: str, text: str | None) -> float | None:

@@ -86,8 +86,7 @@ def check_together(options: Options) -> None:
             problems.append(f"--{name} belongs to {others}; write that too, or leave it out")
     if not options.said(WAYS):
         problems.append(
-            "what does a replica do? write --throughput and --tpot, --model and --gpu, or --profile; "
-            "`tidegate plan --help` has examples"
+            "what does a replica do; write --throughput and --tpot, --model and --gpu, or --profile"
         )
     problems += [
         f"{also}: the --{name} says that; leave it out"

@@ -34,10 +34,7 @@ def told(*, json: bool) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         if json:
-            found = [problem.rpartition("; ") for problem in error.problems]
-            problems = tuple(
-                Told(problem=text or remedy, remedy=remedy if text else "") for text, _, remedy in found
-            )
+            problems = tuple(map(_in_parts, error.problems))
             typer.echo(as_json(Problems(problems=problems)))
         else:
             for problem in error.problems:
@@ -52,3 +49,12 @@ def refuse(impossible: Impossible, *, json: bool) -> typer.Exit:
     else:
         typer.echo(str(impossible), err=True)
     return typer.Exit(WRONG)
+
+
+def _in_parts(text: str) -> Told:
+    """A problem and, after a semicolon or what else tells people what to do, its remedy."""
+    for mark in ("; ", ": write "):
+        problem, found, remedy = text.rpartition(mark)
+        if found:
+            return Told(problem=problem, remedy=mark.removeprefix(": ").lstrip("; ") + remedy)
+    return Told(problem=text, remedy="")

@@ -1,0 +1,34 @@
+"""What does the planner know of a replica that is described: a model on accelerators?"""
+
+from __future__ import annotations
+
+from tidegate.perf.deployment import Deployment
+from tidegate.perf.memory import memory_of
+from tidegate.perf.roofline import curve_of
+from tidegate.plan.ask import Replica
+from tidegate.plan.engine import Engine
+
+
+def deployed(deployment: Deployment) -> Replica:
+    """The replica, its steps computed. Raises ConfigurationError where its weights do not fit."""
+    memory = memory_of(deployment)
+    return Replica(
+        name=name_of(deployment),
+        engine=Engine(
+            curve=curve_of(deployment),
+            max_num_seqs=memory.sequences_limit,
+            max_batched_tokens=deployment.max_batched_tokens * deployment.attention_dp,
+            kv_tokens=memory.kv_tokens,
+            context_tokens=min(deployment.model.context_tokens, memory.kv_tokens),
+            block_tokens=deployment.block_tokens,
+        ),
+        accelerators=deployment.devices,
+        deployment=deployment,
+        memory=memory,
+    )
+
+
+def name_of(deployment: Deployment) -> str:
+    """As people say it: `4 x H100 SXM`."""
+    title = deployment.accelerator.title or deployment.accelerator.name
+    return f"{deployment.devices} x {title}"

@@ -1,0 +1,187 @@
+"""Does `tidegate plan` answer what it is asked, and refuse what cannot be?"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from tidegate.planning.commands import plan_app
+
+app = typer.Typer()
+app.add_typer(plan_app, name="plan")
+app.command("other")(lambda: None)
+BY_HAND = ("--throughput", "2000", "--output-tokens", "500", "--tpot", "20ms")
+BY_PROFILE = ("--profile", "h100-8b", "--input", "2000", "--output", "500", "--ttft", "1s", "--tpot", "20ms")
+KEYS = {
+    "concurrency_per_replica",
+    "requests_per_s_per_replica",
+    "replicas",
+    "spare_replicas",
+    "utilisation",
+    "binding",
+    "kv_bytes_per_token",
+    "kv_bytes_per_sequence",
+    "ttft_s",
+    "tpot_s",
+    "e2e_s",
+    "cost_per_hour",
+    "definitions",
+}
+
+
+def invoke(*options: str) -> Result:
+    """The command, in this process."""
+    return CliRunner().invoke(app, ["plan", *options])
+
+
+def answered(*options: str) -> dict[str, Any]:
+    """Its JSON."""
+    result = invoke(*options, "--json")
+    assert result.exit_code == 0, result.stderr
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def refused(*options: str) -> list[dict[str, Any]]:
+    """The problems, which text and JSON tell alike."""
+    result, text = invoke(*options, "--json"), invoke(*options)
+    assert (result.exit_code, text.exit_code) == (2, 2), (result.stdout, text.stdout)
+    assert text.stdout == ""
+    problems: list[dict[str, Any]] = json.loads(result.stdout)["problems"]
+    for problem in problems:
+        assert problem["problem"] in text.stderr
+        assert problem["remedy"] in text.stderr
+    return problems
+
+
+def test_by_hand_as_text() -> None:
+    """A sentence first, what binds, both waits, the reasons, and what words mean."""
+    result = invoke(*BY_HAND, "--qps", "10")
+
+    assert result.exit_code == 0
+    text = " ".join(result.stdout.split())
+    assert text.startswith(
+        "4 replicas, 1 of them spare, carry 10 requests/s at 62.5% utilisation, 83.3% with"
+    )
+    assert "40 requests at once; each takes 10s, so a replica sustains 4 requests/s" in text
+    assert re.search(r"one replica 0 0 0 1\.11s 2\.58s 5\.27s 12\.9s 3, one queue 0 0 0 0 37\.5ms", text)
+    for reason in ("queue", "lost replica", "burst 64.9%", "batch"):
+        assert reason in text
+    assert "TPOT: (E2E - TTFT) / (output tokens - 1)" in text
+
+
+@pytest.mark.parametrize("options", [(*BY_HAND, "--qps", "10"), (*BY_PROFILE, "--qps", "20")])
+def test_json_has_every_key(options: tuple[str, ...]) -> None:
+    """Numbers are numbers, and every latency has its percentiles."""
+    found = answered(*options)
+
+    assert found.keys() >= KEYS
+    assert isinstance(found["utilisation"], float)
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert found[name].keys() >= {"p50", "p95", "p99"}
+
+
+def test_the_same_to_the_byte() -> None:
+    """A plan has no dice."""
+    assert invoke(*BY_PROFILE, "--qps", "20").stdout == invoke(*BY_PROFILE, "--qps", "20").stdout
+
+
+def test_without_a_rate_one_replica_is_told_of() -> None:
+    """What one replica carries at the target, none spare."""
+    found = answered(*BY_HAND)
+
+    assert (found["replicas"], found["spare_replicas"]) == (1, 0)
+    assert found["requests_per_s"] == pytest.approx(2.8)
+
+
+def test_what_there_is() -> None:
+    """Replicas instead of a rate: the highest within the terms."""
+    found = answered(*BY_HAND, "--replicas", "4")
+
+    assert found["requests_per_s"] == pytest.approx(10.17, abs=0.01)
+    assert answered(*BY_PROFILE, "--gpus", "4")["replicas"] == 4
+
+
+def test_a_trace_brings_its_lengths_and_its_busiest_minute() -> None:
+    """Azure chat: 8.45 requests/s in its busiest minute, 1.54 times the mean."""
+    found = answered(*BY_HAND[:2], "--tpot", "20ms", "--trace", "azure-conv")
+
+    assert found["requests_per_s"] == pytest.approx(8.45)
+    room = {each["reason"]: each["words"] for each in found["room"]}
+    assert "1.54" in room["burst"]
+
+
+@pytest.mark.parametrize(
+    "options, problem, remedy",
+    [
+        (("--throughput", "2000", "--output", "500", "--tpot", "20"), "'20' is not a duration", "20ms"),
+        ((*BY_HAND, "--qps", "600/min"), "is not requests/s", "per second: 10"),
+        ((*BY_HAND, "--qps", "0"), "--qps: '0' cannot be", "above 0"),
+        ((*BY_HAND, "--qps", "nan"), "is not requests/s", "write a number"),
+        ((*BY_HAND, "--qps", "-3"), "cannot be", "above 0"),
+        ((*BY_HAND, "--qps", "inf"), "is not requests/s", "write a number"),
+        (("--throughput", "2000", "--output", "4K", "--tpot", "20ms"), "is not tokens", "4000 or 4096"),
+        (("--throughput", "2000", "--output", "5"), "how fast must each request be", "--tpot 20ms"),
+        (("--throughput", "2000", "--tpot", "20ms"), "how long are the answers", "--output 500"),
+        (("--output", "500",), "what does a replica do", "--throughput"),
+        ((*BY_HAND, "--qps", "1", "--users", "3"), "--qps and --users", "write one of them"),
+        ((*BY_HAND, "--think", "3s"), "--think belongs to --users", "leave it out"),
+        ((*BY_HAND, "--percentile", "0.95"), "not from 50 to below 100", "write 95"),
+        ((*BY_HAND, "--utilisation", "70"), "no share", "70 % is 0.7"),
+        ((*BY_HAND, "--replicas", "1.5"), "is no whole number", ""),
+        ((*BY_HAND, "--replicas", "2", "--spare", "2"), "cannot be spare", "--spare 0"),
+        ((*BY_HAND, "--e2e", "5s"), "take 10s", "10ms"),
+        (("--throughput", "20", "--output", "5", "--tpot", "20ms"), "less than one request", "50ms"),
+        (("--profile", "h100-9b", "--input", "5", "--output", "5"), "h100-9b", ""),
+        ((*BY_PROFILE[:2], "--input", "200000", "--output", "5"), "longer than the 131,072", "shorter"),
+        ((*BY_PROFILE[:6], "--tpot", "1ms", "--qps", "1"), "below one step", "a larger budget"),
+        ((*BY_PROFILE[:6], "--ttft", "10ms", "--qps", "1"), "TTFT budget of 10ms is below", "a budget above"),
+        ((*BY_HAND, "--trace", "azure-conv"), "--output: the --trace says that", "leave it out"),
+        ((*BY_HAND[:2], "--tpot", "20ms", "--trace", "no.csv"), "No such file", "azure-conv"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_told_with_its_remedy(options: tuple[str, ...], problem: str, remedy: str) -> None:
+    """A sentence that says what is impossible and what would be possible; exit status 2, also as data."""
+    problems = refused(*options)
+
+    assert any(problem in each["problem"] and remedy in each["remedy"] for each in problems), problems
+
+
+def test_impossible_asks_have_their_figures() -> None:
+    """What was needed and what there is, as numbers with their unit."""
+    (problem,) = refused(*BY_PROFILE[:6], "--tpot", "1ms", "--qps", "1")
+
+    assert problem["unit"] == "s"
+    assert problem["needed"] > problem["available"] == pytest.approx(0.001)
+
+
+def test_a_traffic_file_has_tenants(tmp_path: Path) -> None:
+    """Sources of a traffic file become one load, and clients who wait are in it."""
+    path = tmp_path / "traffic.yaml"
+    path.write_text(
+        """
+sources:
+  chat:
+    kind: open
+    tenant: acme
+    arrivals: {points: [{at_s: 0, per_s: 2}, {at_s: 300, per_s: 0}]}
+    lengths: {prompt_tokens: {type: fixed, value: 900}, output_tokens: {type: fixed, value: 200}}
+  agents:
+    kind: sessions
+    tenant: umbrella
+    starts: {points: [{at_s: 0, per_s: 0.05}, {at_s: 300, per_s: 0}]}
+    turns: {type: fixed, value: 3}
+    new_tokens: {type: fixed, value: 500}
+    output_tokens: {type: fixed, value: 100}
+"""
+    )
+    found = answered("--profile", "h100-8b", "--traffic", str(path), "--ttft", "1s", "--tpot", "20ms")
+
+    assert 1.5 < found["requests_per_s"] < 3.5
+    assert found["replicas"] == 2
