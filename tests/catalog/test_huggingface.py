@@ -193,8 +193,13 @@ def test_layers_with_states_and_layers_that_lack_a_part() -> None:
     assert (three, one) == (3, 1)
     assert isinstance(delta, RecurrentAttention)
     assert delta.state_elements == 4 * 16 * 16 + (2 * 2 * 16 + 4 * 16) * 3
+    assert delta.state_element_bytes == 4
     assert isinstance(full, GroupedAttention)
     assert full.gated
+
+    short = groups(configs.QWEN_NEXT | {"mamba_ssm_dtype": "bfloat16"})[0][1]
+    assert isinstance(short, RecurrentAttention)
+    assert short.state_element_bytes == 2
 
     marks = [(type(attention), part) for _, attention, part in groups(configs.NEMOTRON_H)]
     assert marks == [

@@ -11,6 +11,7 @@ from tidegate.catalog.fields import Fields
 from tidegate.catalog.latents import latent_attention
 from tidegate.catalog.models import Attention, NoAttention, RecurrentAttention
 
+_SHORT = ("bfloat16", "float16")
 _ALL, _LINEAR = "full_attention", "linear_attention"
 
 
@@ -34,6 +35,7 @@ def delta_net(fields: Fields, layers: int) -> list[Attention]:
         + 2 * value_heads
         + value_dim,
         state_elements=value_heads * key_dim * value_dim + mixed * (kernel - 1),
+        state_element_bytes=_element_bytes(fields, "mamba_ssm_dtype"),
     )
     return [linear if kind == _LINEAR else full for kind in types]
 
@@ -81,6 +83,7 @@ def mamba(fields: Fields) -> RecurrentAttention:
         + inner
         + inner * hidden,
         state_elements=heads * dim * state + mixed * (kernel - 1),
+        state_element_bytes=_element_bytes(fields, "mamba_ssm_cache_dtype"),
     )
 
 
@@ -108,3 +111,8 @@ def nemotron_marks(fields: Fields, layers: int) -> str:
     if len(marks) != layers:
         fields.wrong(name, f"must have one item for each of the {layers} layers, not {len(marks)}")
     return marks
+
+
+def _element_bytes(fields: Fields, name: str) -> int:
+    """Of a state: 4 unless the config says that it is kept short."""
+    return 2 if fields.text(name) in _SHORT else 4
