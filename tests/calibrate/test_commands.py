@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,9 @@ from tests.calibrate.test_files import records_in, written
 from tests.calibrate.test_files import served as served_run
 from tests.emulator.inside import served
 from tests.server_process import free_port
+from tidegate.bench.load import run_load
+from tidegate.bench.target import Target
+from tidegate.calibrate import sources
 from tidegate.calibrate.commands import calibrate
 from tidegate.calibrate.sources import Asked, of_engine
 from tidegate.calibrate.told import Told
@@ -25,6 +29,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.emulator.replica_server import Options
 from tidegate.sim.profiles import Profile
 from tidegate.sim.settings import ReplicaSettings
+from tidegate.workload.requests import PlannedRequest
 
 PROFILE = Profile(
     curve=Linear(
@@ -90,6 +95,33 @@ def test_an_engine_that_is_only_watched(tmp_path: Path) -> None:
         "0 of [12] intervals between scrapes had a steady batch, and it takes 8: scrape a busy", stderr
     )
     assert not out.exists()
+
+
+def test_an_engine_at_work_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While others use it, its pages tell the steps: near to the curve, and with the size of its cache."""
+    monkeypatch.setattr(sources, "WATCH_EVERY_S", 0.2)
+
+    async def main(url: str) -> sources.Found:
+        plan = [
+            PlannedRequest(at_s=index * 0.15, prompt_tokens=50 + 400 * (index % 3), output_tokens=60)
+            for index in range(24)
+        ]
+        asked = Asked(url=url, model="m", api_key="", for_s=3.5, seed=None, watch=True)
+        load = asyncio.create_task(run_load(Target(url=url, model="m"), plan))
+        found = await of_engine(asked, Told())
+        await load
+        return found
+
+    with served(PROFILE, Options(model="m")) as inside:
+        found = asyncio.run(main(inside.url))
+
+    assert len(found.points) >= 8
+    assert found.told.kv_tokens == PROFILE.replica.kv_tokens
+    for point in found.points:
+        work = point.observation
+        chunks = ((round(work.prefill_tokens), 0),) if work.prefill_tokens >= 1 else ()
+        expected = PROFILE.curve.step_s(round(point.sequences), point.context_tokens, chunks)
+        assert point.step_s == pytest.approx(expected, rel=0.5)
 
 
 def test_records_in_words(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.calibrate.virtual import DELIVERY_S, TRUE, VirtualEngine
 from tidegate.calibrate.experiment import LONGEST_TOKENS, TEMPLATE_TOKENS, Cell, Limits, cells
 from tidegate.calibrate.live import Experiment, Measurement
 from tidegate.calibrate.report import Report, report_of
+from tidegate.calibrate.sources import Found
 from tidegate.calibrate.streams import Stream, points_of
 from tidegate.calibrate.told import Told
 from tidegate.core.curve import Linear
@@ -51,7 +52,9 @@ def calibrated(profile: Profile, for_s: float = 60.0) -> Report:
     engine, told = VirtualEngine(profile), told_of(profile)
     found = experiment(engine, told, for_s)
     known = Told(max_num_seqs=found.seats).over(told)
-    return report_of(found.points, known, source="virtual", file="p.yaml", date="2026-11-30")
+    return report_of(
+        Found(points=found.points, told=known, source="virtual"), file="p.yaml", date="2026-11-30"
+    )
 
 
 @pytest.mark.parametrize(
@@ -224,9 +227,43 @@ def test_late_tokens_hardly_matter() -> None:
         ]
 
     found = asyncio.run(Experiment(send, told_of(TRUE), for_s=60, now=engine.now).run())
-    curve = report_of(found.points, Told(), source="", file="", date="").profile.curve
+    measured = Found(points=found.points, told=Told(), source="")
+    curve = report_of(measured, file="", date="").profile.curve
     true = TRUE.curve
     assert isinstance(curve, Linear)
     assert isinstance(true, Linear)
     for name in Linear.__struct_fields__[:4]:
         assert getattr(curve, name) == pytest.approx(getattr(true, name), rel=0.05), name
+
+
+def test_a_tokenizer_of_its_own() -> None:
+    """Prompts have as many tokens as were planned by the engine's count, whatever it makes of the text."""
+    engine = VirtualEngine()
+
+    async def send(cell: Cell) -> list[Stream]:
+        counted = round(1.5 * cell.prompt_tokens) + 20
+        return await engine.send(msgspec.structs.replace(cell, prompt_tokens=counted))
+
+    asyncio.run(Experiment(send, told_of(TRUE), for_s=60, now=engine.now).run())
+
+    planned = [cell for cell in engine.cells[2:] if cell.steps > 16]
+    assert min(cell.prompt_tokens for cell in planned) == pytest.approx(64, abs=1)
+    assert max(cell.prompt_tokens for cell in planned) > TRUE.replica.context_tokens * 0.95
+    for cell in engine.cells:
+        assert cell.prompt_tokens + cell.output_tokens <= TRUE.replica.context_tokens
+
+
+def test_what_could_not_be_measured_is_named() -> None:
+    """A cell that the engine refuses is missing from the points, and says why."""
+    engine = VirtualEngine()
+
+    async def send(cell: Cell) -> list[Stream]:
+        streams = await engine.send(cell)
+        return [failing(each, "http_400") for each in streams] if cell.prompt_tokens > 5000 else streams
+
+    found = asyncio.run(Experiment(send, told_of(TRUE), for_s=60, now=engine.now).run())
+
+    assert found.failures
+    assert set(found.failures.values()) == {"http_400: "}
+    assert all("5," in name or "7," in name or "8," in name for name in found.failures)
+    assert max(point.prompt_tokens for point in found.points) <= 5000

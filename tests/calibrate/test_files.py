@@ -59,7 +59,7 @@ def records_in(path: Path, records: list[LoadRecord]) -> Path:
 
 def profile_of(found: Found) -> ProfileFile:
     """The profile that it makes."""
-    return report_of(found.points, found.told, source="s", file="f", date="").profile
+    return report_of(found, file="f", date="").profile
 
 
 def test_records_of_a_bench_run(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,24 @@ def test_several_replicas(tmp_path: Path) -> None:
             assert post(url + "/v1/completions", body).json()["usage"]["completion_tokens"] == 3
         assert post(urls[1] + "/emulator/fault", {"kind": "slow"}).status == 200
         assert server.log().split() == urls
+        assert server.stop(20) == 0
+
+
+def test_a_profile_of_a_file(tmp_path: Path) -> None:
+    """It is served; in how far its bounds go beyond what was measured is said on stderr."""
+    profile, port = tmp_path / "mine.yaml", free_port()
+    profile.write_text(
+        "curve: {type: linear, a_s: 0.001}\n"
+        "replica: {max_num_seqs: 8, max_batched_tokens: 512, kv_tokens: 4096, context_tokens: 777}\n"
+        "measured: {source: me, points: 9, sequences: {least: 1, most: 2}, "
+        "context_tokens: {least: 10, most: 9000}, prompt_tokens: {least: 10, most: 800}}\n"
+    )
+    command = [*EMULATE, "--port", str(port), "--profile", str(profile)]
+    with started("emulate", command, tmp_path / "log") as server:
+        server.wait_ready(f"http://127.0.0.1:{port}/health", 30)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=20) as response:
+            assert json.load(response)["data"][0]["max_model_len"] == 777
+        assert "mine.yaml: extrapolated up to 8 sequences (measured: 1 to 2)\n" in server.log()
         assert server.stop(20) == 0
 
 

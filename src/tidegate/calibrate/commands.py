@@ -121,7 +121,7 @@ def calibrate(
                 with _shown() as show:
                     found = uvloop.run(of_engine(asked, given, show))
             today = strftime("%Y-%m-%d", gmtime())
-            report = report_of(found.points, found.told, source=found.source, file=str(out), date=today)
+            report = report_of(found, file=str(out), date=today)
             out.write_text(as_yaml(report.profile))
     if json:
         typer.echo(as_json(report))

@@ -38,7 +38,25 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     seats: int | None
     """Sequences that the engine computes at once while others wait; None: it was told, or none waited."""
     failures: dict[str, str]
-    """What cells failed of, with an example."""
+    """What kept cells from being measured, by their names."""
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt becomes in the engine's own count: its tokenizer, and its chat template."""
+
+    ratio: float = 1.0
+    extra: float = 0.0
+
+    @classmethod
+    def between(cls, short: tuple[int, int], long: tuple[int, int]) -> Scale:
+        """By two prompts: tokens that were asked for, and tokens that were counted."""
+        (asked, counted), (more_asked, more_counted) = short, long
+        ratio = (more_counted - counted) / (more_asked - asked)
+        return cls(ratio=ratio, extra=counted - ratio * asked) if ratio > 0 else cls()
+
+    def asked(self, tokens: int) -> int:
+        """What to ask for, to have so many counted."""
+        return max(1, round((tokens - self.extra) / self.ratio))
 
 
 Send = Callable[[Cell], Awaitable[list[Stream]]]
@@ -87,6 +105,7 @@ class Experiment:
         self._points: list[Point] = []
         self._failures: dict[str, str] = {}
         self._longer: dict[Cell, int] = {}
+        self._scale = Scale()
 
     async def run(self) -> Measurement:
         """Until all is measured often enough, or the time is over. ConfigurationError if nothing can be."""
@@ -120,10 +139,21 @@ class Experiment:
         if record.tpot_s is None or not short.deltas:
             said = f"{record.output_tokens} of {PROBE.output_tokens} tokens"
             raise ConfigurationError([f"answered {said} in a stream; it takes them all"])
-        length = min(LONG_PROBE_TOKENS, (self._told.context_tokens or CONTEXT_TOKENS) // 2)
+        length = max(
+            min(LONG_PROBE_TOKENS, (self._told.context_tokens or CONTEXT_TOKENS) // 4),
+            2 * PROBE.prompt_tokens,
+        )
         (long,) = await self._send(Cell(sequences=1, prompt_tokens=length, output_tokens=1))
+        if not long.record.ok:
+            raise ConfigurationError(
+                [f"a prompt of {length:,} tokens: {long.record.error}: {long.record.detail or 'no answer'}"]
+            )
         more_s = (long.record.ttft_s or 0.0) - (record.ttft_s or 0.0)
-        return record, max(long.record.prompt_tokens - record.prompt_tokens, 1) / max(more_s, 1e-3)
+        more = max(long.record.prompt_tokens - record.prompt_tokens, 1)
+        self._scale = Scale.between(
+            (PROBE.prompt_tokens, record.prompt_tokens), (length, long.record.prompt_tokens)
+        )
+        return record, more / max(more_s, 1e-3)
 
     async def _seats(self, ends_at: float) -> tuple[int, bool]:
         """How many sequences the engine computes at once, and whether it is no more than that."""
@@ -133,7 +163,7 @@ class Experiment:
             self._on_cell(f"whether {tried} run at once")
             output = PROBE.output_tokens + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
             probe = Cell(sequences=tried, prompt_tokens=PROBE.prompt_tokens, output_tokens=output, steps=1)
-            streams = [each for each in await self._send(probe) if each.record.ok and each.deltas]
+            streams = [each for each in await self._sent(probe) if each.record.ok and each.deltas]
             if not streams:
                 return 1, False
             # Who had to wait for a seat got its first token after another's last.
@@ -146,6 +176,11 @@ class Experiment:
                 return tried, False
             tried = min(4 * tried, MOST_SEATS)
 
+    async def _sent(self, cell: Cell) -> list[Stream]:
+        """Its answers; its prompt is of as many tokens as the engine counts."""
+        asked = self._scale.asked(cell.prompt_tokens)
+        return await self._send(msgspec.structs.replace(cell, prompt_tokens=asked))
+
     async def _round(self, planned: Sequence[Cell], ends_at: float) -> None:
         for cell in planned:
             if self._now() >= ends_at:
@@ -156,10 +191,10 @@ class Experiment:
     async def _measure(self, cell: Cell) -> None:
         self._on_cell(cell.name)
         longer = self._longer.get(cell, cell.output_tokens)
-        streams = await self._send(msgspec.structs.replace(cell, output_tokens=longer))
+        streams = await self._sent(msgspec.structs.replace(cell, output_tokens=longer))
         failed = next((each.record for each in streams if not each.record.ok), None)
         if failed is not None:
-            self._failures.setdefault(failed.error, failed.detail)
+            self._failures.setdefault(cell.name, f"{failed.error}: {failed.detail}")
             return
         found = points_of(cell, streams, self._budget_tokens)
         self._points += found

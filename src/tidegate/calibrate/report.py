@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tidegate.calibrate.advice import LETTERS, warnings_of
 from tidegate.calibrate.points import Point
+from tidegate.calibrate.sources import Found
 from tidegate.calibrate.told import Told
 from tidegate.config.profiles import Measured, ProfileFile, Span
 from tidegate.core.curve import Linear
@@ -56,16 +57,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-def report_of(points: Sequence[Point], told: Told, *, source: str, file: str, date: str) -> Report:
+def report_of(of: Found, *, file: str, date: str) -> Report:
     """Fit what is not held out, and judge the line by what is. ConfigurationError for too few points."""
+    points = of.points
     fitted = [each for each in points if not each.held_out]
     held_out = [each for each in points if each.held_out]
     found = fit([each.observation for each in fitted])
     errors = [abs(found.error(each.observation)) for each in held_out]
     error = fmean(errors) if errors else None
-    replica, assumed = _replica(points, told)
+    replica, assumed = _replica(points, of.told)
     measured = Measured(
-        source=source,
+        source=of.source,
         date=date,
         points=len(fitted),
         held_out_points=len(held_out),
@@ -77,12 +79,12 @@ def report_of(points: Sequence[Point], told: Told, *, source: str, file: str, da
         first_token_overhead_s=_digits(found.first_token_overhead_s),
         standard_errors={name: _digits(each) for name, each in found.standard_errors.items()},
         assumed=assumed,
-        warnings=warnings_of(found, points, error),
+        warnings=(*of.missing, *warnings_of(found, points, error)),
     )
     curve = Linear(**{name: _digits(getattr(found.curve, name)) for name in Linear.__struct_fields__})
     profile = ProfileFile(curve=curve, replica=replica, measured=measured)
     return Report(
-        source=source,
+        source=of.source,
         file=file,
         profile=profile,
         first_token_overhead_s=measured.first_token_overhead_s,

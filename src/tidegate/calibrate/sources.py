@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
@@ -37,6 +38,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     points: list[Point]
     told: Told
     source: str
+    missing: tuple[str, ...] = ()
+    """What could not be measured, and why."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +75,17 @@ async def _measured(target: Target, told: Told, asked: Asked, on_cell: Callable[
         found = await Experiment(send, told, for_s=asked.for_s, now=monotonic, on_cell=on_cell).run()
     except ConfigurationError as error:
         raise ConfigurationError([f"{target.url}: {problem}" for problem in error.problems]) from None
+    missing = tuple(f"{name} could not be measured: {why}" for name, why in found.failures.items())
     decoded = sum(not each.prompt_tokens for each in found.points)
     if decoded < FEWEST_POINTS:
-        failures = [f"{target.url}: {kind}: {detail}" for kind, detail in found.failures.items()]
         shown = format_duration(asked.for_s)
         problem = f"{decoded} points of decode steps in {shown}: it takes {FEWEST_POINTS}; raise --for"
-        raise ConfigurationError([*failures, problem])
+        raise ConfigurationError([*missing, problem])
     return Found(
         points=found.points,
         told=Told(max_num_seqs=found.seats).over(told) if found.seats else told,
         source=f"{target.model} at {target.url}",
+        missing=missing,
     )
 
 
@@ -99,7 +103,9 @@ async def _watched(target: Target, for_s: float, on_cell: Callable[[str], None])
                 )
             pages.append(page)
             on_cell(f"{page['num_requests_running']:.0f} at once")
-            await asyncio.wait([asyncio.ensure_future(stop.wait())], timeout=WATCH_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(WATCH_EVERY_S):
+                    await stop.wait()
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         await scraper.close()
