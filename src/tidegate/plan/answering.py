@@ -9,7 +9,7 @@ import msgspec
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
 from tidegate.plan.ask import Ask, Replica, Terms
-from tidegate.plan.ceilings import highest
+from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, holds, size_of
 from tidegate.plan.station import Bound, Latencies
@@ -26,11 +26,21 @@ ENDLESS = Latencies(
 def answer_to(ask: Ask) -> Answer | Impossible:
     """The plan, or why there is none."""
     size = size_of(ask)
-    return size if isinstance(size, Impossible) else answer_of(ask, size)
+    return size if isinstance(size, Impossible) else with_reasons(answer_of(ask, size), size)
+
+
+def with_reasons(answer: Answer, size: Size) -> Answer:
+    """With why the fleet is not fuller, for which it is looked at from light to full."""
+    serving = max(1, answer.replicas - answer.spare_replicas)
+    return msgspec.structs.replace(
+        answer,
+        room=size.station.room(answer.replicas, answer.spare_replicas),
+        waits=size.station.waits(serving),
+    )
 
 
 def answer_of(ask: Ask, size: Size) -> Answer:
-    """All that is told of a fleet of that size."""
+    """What a fleet of that size is, does and costs."""
     replicas, spare, station = size.replicas, max(0, size.spare_replicas), size.station
     load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
     found = station.latencies(rate, replicas) or ENDLESS
@@ -62,8 +72,6 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         memory=memory,
         cost_per_hour=cost_per_hour(ask, size),
         cost_per_million_output_tokens=cost_per_million(ask, size),
-        room=station.room(replicas, spare),
-        waits=station.waits(max(1, replicas - spare)),
         warnings=_warnings(ask.terms, size),
     )
     return msgspec.structs.replace(answer, summary=summary_of(answer))
@@ -116,7 +124,9 @@ def _bound(ask: Ask, size: Size) -> Bound:
     all_of_it = serving * station.sustained_per_s
     if holds(station, terms, terms.target_utilisation * all_of_it, serving):
         return station.bound
-    most = highest(lambda ratio: holds(station, terms, ratio * all_of_it, serving), terms.target_utilisation)
+    most = highest(
+        lambda ratio: holds(station, terms, ratio * all_of_it, serving), terms.target_utilisation, CLOSE
+    )
     beyond = station.latencies(min(most * 1.01, 0.999) * all_of_it, serving) or ENDLESS
     told = f"from {format_ratio(most)} of what is sustained on, {_missed(beyond, terms)}"
     if station.bound.binding in ("kv_memory", "batch") and beyond.wait_s.at_percentile > 0:

@@ -14,7 +14,7 @@ from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import Load, Replica, Terms
 from tidegate.plan.batching import Batch, Saturated
 from tidegate.plan.bounds import bound_of, gates_of
-from tidegate.plan.ceilings import highest
+from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.lengths import Kind, Lengths
 from tidegate.plan.population import Arrivals
 from tidegate.plan.room import burst_room, lost_room, queue_room
@@ -89,7 +89,7 @@ class ServedStation:
             found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
             return found is not None and found.held(self._terms.budgets)
 
-        return highest(held, 1.0)
+        return highest(held, 1.0, CLOSE)
 
     def _batch_room(self) -> Room:
         half, full = self._batch.saturated(max(1, self._gates.least // 2)), self._full
@@ -97,7 +97,7 @@ class ServedStation:
             reason="batch",
             utilisation=None,
             words=(
-                f"TPOT grows with the batch: {format_duration(half.tpot_s, 3)} at half of the gate, "
+                f"TPOT is {format_duration(half.tpot_s, 3)} at half of the gate, "
                 f"{format_duration(full.tpot_s, 3)} at {self._gates.least:,}"
             ),
         )

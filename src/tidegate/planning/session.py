@@ -1,4 +1,7 @@
-"""How does a question become what is printed?"""
+"""How does a question become what is printed?
+
+For people the verdict comes first, and is printed while the rest is still computed.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import typer
 
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
-from tidegate.plan.answering import answer_to
+from tidegate.plan.answering import answer_of, with_reasons
 from tidegate.plan.sensitivity import changes_of
+from tidegate.plan.sizing import size_of
 from tidegate.planning.asking import Question
 from tidegate.planning.telling import refuse
 
@@ -17,15 +21,20 @@ def show(question: Question, *, json: bool) -> None:
     """Answer, on stdout. Exit status 2 where there is no answer."""
     for note in question.notes:
         typer.echo(note, err=True)
-    answer = answer_to(question.ask)
-    if isinstance(answer, Impossible):
-        raise refuse(answer, json=json)
-    answer = msgspec.structs.replace(answer, changes=changes_of(question.ask))
+    ask = question.ask
+    size = size_of(ask)
+    if isinstance(size, Impossible):
+        raise refuse(size, json=json)
+    answer = answer_of(ask, size)
+    if not json:
+        from rich.console import Console
+
+        from tidegate.planning.table import reasons, verdict
+
+        console = Console(highlight=False)
+        console.print(verdict(answer, ask.terms))
+    answer = msgspec.structs.replace(with_reasons(answer, size), changes=changes_of(ask))
     if json:
         typer.echo(as_json(answer))
-        return
-    from rich.console import Console
-
-    from tidegate.planning.table import as_table
-
-    Console(highlight=False).print(as_table(answer, question.ask.terms))
+    else:
+        console.print(reasons(answer, ask.terms))

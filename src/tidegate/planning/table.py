@@ -22,24 +22,32 @@ REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "
 WORDS = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
-def as_table(answer: Answer, terms: Terms) -> RenderableType:
-    """All of it that fits a screen; JSON has the rest."""
-    return Group(*_parts(answer, terms))
+def verdict(answer: Answer, terms: Terms) -> RenderableType:
+    """How many, what binds, and what requests meet."""
+    return Group(
+        Text(answer.summary, style="bold"),
+        *(Text(f"warning: {warning}", style="yellow") for warning in answer.warnings),
+        Text(answer.because),
+        *_apart(_latencies(answer, terms), _facts(answer)),
+    )
 
 
-def _parts(answer: Answer, terms: Terms) -> Iterator[RenderableType]:
-    yield Text(answer.summary, style="bold")
-    for warning in answer.warnings:
-        yield Text(f"warning: {warning}", style="yellow")
-    yield Text(answer.because)
-    for part in (_latencies(answer, terms), _facts(answer), _waits(answer, terms.percentile)):
+def reasons(answer: Answer, terms: Terms) -> RenderableType:
+    """Why not fewer, what changes it, and what the words mean."""
+    return Group(
+        *_apart(
+            _waits(answer, terms.percentile),
+            _room(answer),
+            _changes(answer),
+            Text(_definitions(answer), style="dim"),
+        )
+    )
+
+
+def _apart(*parts: RenderableType) -> Iterator[RenderableType]:
+    for part in parts:
         yield Text("")
         yield part
-    for part in (_room(answer), _changes(answer)):
-        yield Text("")
-        yield part
-    yield Text("")
-    yield Text(_definitions(answer), style="dim")
 
 
 def _latencies(answer: Answer, terms: Terms) -> Table:

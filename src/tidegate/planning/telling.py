@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import msgspec
 import typer
 
-from tidegate.config.telling import WRONG
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
+
+WRONG = 2
+"""Exit status, as `config.telling` has it, which takes as long to import as a plan by hand takes to make."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
