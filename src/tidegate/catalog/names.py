@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import TypeVar
 
 from tidegate.core.errors import ConfigurationError
@@ -30,6 +31,7 @@ _SAME_SHAPE = {"instruct", "chat", "base", "hf", "it"}
 _SHOWN = 60
 
 
+@lru_cache(maxsize=4096)  # of the same few hundred entries, for every name that is asked for
 def plain(name: str) -> str:
     """Rule 2."""
     text = _BLANKS.sub("-", name.strip().lower())
@@ -38,11 +40,13 @@ def plain(name: str) -> str:
     return text
 
 
+@lru_cache(maxsize=4096)
 def without_owner(name: str) -> str:
     """Rule 3."""
     return plain(name).rpartition("/")[2]
 
 
+@lru_cache(maxsize=4096)
 def without_tuning(name: str) -> str:
     """Rule 4."""
     words = [word for word in without_owner(name).removeprefix("meta-").split("-") if word not in _SAME_SHAPE]
