@@ -49,7 +49,7 @@ def problem(config: Any) -> str:
 
 @pytest.mark.parametrize(
     "name, total, active",
-    [  # billions, from the model cards
+    [  # billions, as their makers publish them, remembered
         ("meta-llama/Llama-3.1-8B", 8.03, None),
         ("meta-llama/Llama-3.1-70B", 70.6, None),
         ("meta-llama/Meta-Llama-3.1-405B", 405.9, None),

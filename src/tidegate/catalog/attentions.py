@@ -1,8 +1,9 @@
 """What kind of attention does each layer of a config.json have?
 
 One function for each family of models: it takes the fields and the number of layers, and returns one
-attention for each layer. Sources: the configuration and modelling code of the families in Hugging Face
-transformers, or published beside the weights. Others are in `latents` and `hybrids`.
+attention for each layer. The meaning of the fields is that of the families' code in Hugging Face
+transformers, as remembered and not copied; what vouches for it is that parameters come out as published
+(`tests/catalog/test_huggingface.py`). Others are in `latents` and `hybrids`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """What feed-forward part does each layer of a config.json have?
 
 One function for each family of models: it takes the fields and the number of layers, and returns one part
-for each layer. Sources: the configuration and modelling code of the families in Hugging Face transformers, or
-published beside the weights.
+for each layer. The meaning of the fields is vouched for as in `attentions`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which attention does each layer have, where all heads share one compressed vector of the cache?
 
-As in `attentions`: one function for each family. Sources: DeepSeek-V2 (2024), and the modelling code
-published beside the weights of DeepSeek-V3.2, DeepSeek-V4 and GLM-5.
+As in `attentions`: one function for each family. Source of the idea: DeepSeek-V2 (2024). The meaning of the
+fields is vouched for as there.
 """
 
 from __future__ import annotations
