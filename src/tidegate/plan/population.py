@@ -61,6 +61,11 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
         """To each of them."""
         return self.rate_per_s / self.replicas
 
+    @property
+    def each_cv2(self) -> float:
+        """Of the gaps at each: the least loaded is next, so that they take turns, and a gap is a sum of some."""
+        return self.cv2 / self.replicas
+
 
 class Stay(msgspec.Struct, frozen=True, kw_only=True):
     """What a request goes through inside the gate."""

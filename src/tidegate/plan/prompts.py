@@ -15,22 +15,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.plan.batching import Batch
+from tidegate.plan.burstiness import excess
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Complex = NDArray[np.complex128]
     Law = tuple[Floats, Floats]
     """Times in seconds, ascending, and how often each comes."""
 
-QUANTA = 64
+QUANTA = 48
 """States of the chain."""
-INSTANTS = 6
+INSTANTS = 5
 """Into so many equal parts a step is cut for who arrives in it."""
 BINS = 128
 """Of a law of times."""
-RARE = 3e-6
+RARE = 1e-5
 """What is rarer is left out."""
 
 
@@ -55,12 +57,8 @@ class Prompts(NamedTuple):
 
 
 def prompts(batch: Batch, rate_per_s: float, decodes: float, cv2: float = 1.0) -> Prompts:
-    """At `rate_per_s` of prompts, with gaps of that squared coefficient of variation; below 1 it counts as 1.
-
-    Bursts are batches of geometric size, mean (1 + cv2) / 2, that come as a Poisson process: its index of
-    dispersion is cv2 (Cox and Isham, Point Processes (1980), section 2.4).
-    """
-    return _Chain(batch, rate_per_s, decodes, max(1.0, cv2)).prompts()
+    """At `rate_per_s` of prompts, with gaps of that squared coefficient of variation."""
+    return _Chain(batch, rate_per_s, decodes, cv2).prompts()
 
 
 class _Chain:
@@ -70,13 +68,15 @@ class _Chain:
         import numpy as np  # here, for it is a third of what this package takes to import
 
         self._np = np
-        burst = (1 + cv2) / 2
-        quantum, self._budget = _quantum(batch, rate_per_s * burst, decodes)
+        prefill_s = batch.prefill_s(decodes)
+        step_s = batch.decode_s(decodes) + prefill_s
+        mates = 2 * excess(rate_per_s, cv2, step_s)  # that come up to a step before it or after it
+        quantum, self._budget = _quantum(batch, rate_per_s * max(1.0, 1 + mates / 2), decodes)
         self._seconds = _seconds(batch, decodes, quantum, self._budget)
         mean = batch.prompt_tokens / quantum
         self._flow = rate_per_s * mean  # a second
-        self._grain = mean * (batch.prompt_cv2 + cv2)  # variance of what flows, over its mean
-        self._quantum_s = batch.prefill_s(decodes) / mean
+        self._grain = mean * (batch.prompt_cv2 + max(0.0, 1 + mates))  # variance of what flows, over its mean
+        self._quantum_s = prefill_s / mean
 
         amounts, shares = (np.array(each) for each in zip(*batch.lengths.fresh(), strict=True))
         whole = np.minimum(amounts / quantum, QUANTA - 1.0)
@@ -85,9 +85,8 @@ class _Chain:
         length += np.bincount(low + 1, shares * (whole - low), 2 * QUANTA)
         # The transform of a compound law is a function of the transform of what is compounded.
         one, sized = np.fft.rfft(np.stack([length, length * np.arange(2 * QUANTA)]))
-        rest = burst - (burst - 1) * one
-        self._own = np.stack([one, sized]) / (rest * rest)  # an arrival, with who came at the same time
-        self._come = np.exp(np.outer(rate_per_s / burst * self._seconds, one / rest - 1))
+        self._come, mates_alone = _clumped(rate_per_s * self._seconds, mates, rate_per_s * step_s, one)
+        self._own = np.stack([one * mates_alone, sized * mates_alone])  # an arrival, with who came meanwhile
 
     def prompts(self) -> Prompts:
         """Solve it, and look at it as an arrival does."""
@@ -154,12 +153,37 @@ class _Chain:
         np, budget = self._np, self._budget
         seen = np.flatnonzero(met > RARE)
         level = np.minimum(seen, budget)
-        joined, owned = np.maximum(np.fft.irfft(self._come[level] * self._own[:, None])[:, :, :QUANTA], 0.0)
+        joined, owned = np.maximum(np.fft.irfft(self._own[:, level])[:, :, :QUANTA], 0.0)
         shares = (met[seen] / joined.sum(axis=1))[:, None] * joined
         row, new = np.nonzero(shares > RARE)
         kept = shares[row, new]
         own = np.minimum(owned[row, new] / joined[row, new], new)
         return (seen - level)[row].astype(float), level[row], new.astype(float), own, kept / kept.sum()
+
+
+def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tuple[Complex, Complex]:
+    """For each number that is expected in a step, the transform of what comes, and of an arrival's mates.
+
+    Positive mates: batches of geometric size, mean 1 + mates/2, that come as a Poisson process. Negative
+    ones: a part of what comes is as even as it can be, m or m + 1; of it an arrival has fewer mates, by that
+    part of the `usual` number if that is below 1.
+    """
+    import numpy as np
+
+    if mates >= 0:
+        size = 1 + mates / 2
+        rest = size - (size - 1) * one
+        come = np.exp(np.outer(expected / size, one / rest - 1))
+        return come, come / (rest * rest)
+    part = min(1.0, (-mates / usual) ** 0.5)
+    even = (part * expected)[:, None]
+    sure = np.floor(even)
+    power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
+    random = np.exp(np.outer((1 - part) * expected, one - 1))
+    power_of_sure = np.where(sure > 0, power * one, 1)
+    come = random * power_of_sure * (1 + more * (one - 1))
+    fewer = (sure * (1 - more) * power + (sure + 1) * more * power_of_sure) / even
+    return come, (1 - part) * come + part * random * fewer
 
 
 def _quantum(batch: Batch, rate_per_s: float, decodes: float) -> tuple[float, int]:

@@ -98,7 +98,7 @@ class _Latencies:
         self._np = np
         self._batch, self._arrivals = batch, arrivals
         rate, usual = arrivals.each_per_s, usual_decodes(batch, arrivals.each_per_s, gate)
-        found = self._found = prompts(batch, rate, usual, arrivals.cv2)
+        found = self._found = prompts(batch, rate, usual, arrivals.each_cv2)
         alone_s = batch.decode_s(usual)
         stay = self._stay = Stay(
             prompt_s=found.mean_wait_s, behind_s=found.behind_s, stalled=1 - alone_s / found.mean_step_s
@@ -182,7 +182,7 @@ class _Latencies:
             return None, _joined(ends)
         steps, shares = steps[several], shares[several]
         stays_s, variances = self._stays(steps)
-        least_s = np.minimum(steps * self._decoding_s[0], stays_s)
+        least_s = np.minimum(steps * self._decoding_s[0] * (1 - self._held.wait_probability), stays_s)
         ttft_var = float(((ttft[0] - ttft_s.mean) ** 2 * ttft[1]).sum() / ttft[1].sum())
         ends.append(_gamma(stays_s + ttft_s.mean, least_s + ttft_s.at[0], variances + ttft_var, shares))
         decoding = _gamma(stays_s, least_s, variances, shares)
@@ -204,9 +204,9 @@ class _Latencies:
         open_share = 1 - self._held.wait_probability
         grain = batch.prompt_cv2 + max(1.0, self._arrivals.cv2)
         prompt_s = batch.prefill_s(float((self._decodes * self._shares).sum())) / free
-        prompts_var = open_share * grain * self._arrivals.each_per_s * prompt_s**2 * steps * mean_s
-        both = batch_var + prompts_var + 2 * TOGETHER * np.sqrt(batch_var * prompts_var)
-        return stays_s, both + self._found.behind_var / free**2
+        prompts_var = open_share**2 * grain * self._arrivals.each_per_s * prompt_s**2 * steps * mean_s
+        both = batch_var + prompts_var + 2 * TOGETHER * open_share * np.sqrt(batch_var * prompts_var)
+        return stays_s, both + open_share * self._found.behind_var / free**2
 
     def _forgetting_s(self) -> float:
         """In how long a deviation of the batch shrinks to 1/e: 1 / mu'(n).
