@@ -185,3 +185,117 @@ sources:
 
     assert 1.5 < found["requests_per_s"] < 3.5
     assert found["replicas"] == 2
+
+
+LLAMA_8B = ("--model", "meta-llama/Llama-3.1-8B", "--gpu", "l40s", "--quant", "bf16")
+LLAMA_70B = (
+    "--model",
+    "Llama-3.1-70B",
+    "--gpu",
+    "h100-sxm",
+    "--tp",
+    "8",
+    "--quant",
+    "fp16",
+    "--kv-quant",
+    "fp16",
+)
+
+
+@pytest.mark.parametrize(
+    "options, tokens, at_end, binding",
+    [
+        ((*LLAMA_8B, "--input", "3596", "--output", "500"), 4096, 48, "kv_memory"),
+        ((*LLAMA_8B, "--input", "32268", "--output", "500"), 32768, 6, "kv_memory"),
+        ((*LLAMA_70B, "--input", "32000", "--output", "768"), 32768, 42, "kv_memory"),
+        ((*LLAMA_70B[:-1], "fp8", "--input", "32000", "--output", "768"), 32768, 85, "kv_memory"),
+    ],
+)
+def test_what_a_kv_cache_holds(options: tuple[str, ...], tokens: int, at_end: int, binding: str) -> None:
+    """One L40S holds 48 sessions of 4K or 6 of 32K of an 8B; 8 H100 hold 42 of a 70B, and 85 in fp8."""
+    found = answered(*options)
+
+    assert found["memory"]["end_tokens"] == tokens
+    assert found["concurrency_per_replica"] == found["gates"]["kv"] == at_end
+    assert found["binding"] == binding
+    assert f"{at_end} requests" in found["because"]
+
+
+def test_memory_is_told_in_its_parts() -> None:
+    """199,418 tokens on an L40S; of a 70B 320 KiB a token, 10 GiB a session, 131 GiB of weights, 428 left."""
+    small = answered(*LLAMA_8B, "--input", "3596", "--output", "500")
+    large = answered(*LLAMA_70B, "--input", "32000", "--output", "768")
+
+    assert small["memory"]["kv_tokens"] == pytest.approx(199_418, rel=1e-4)
+    assert (small["memory"]["fit_reserved"], small["memory"]["reserved_tokens"]) == (1, 131_072)
+    assert large["kv_bytes_per_token"] == 320 * 2**10
+    assert large["kv_bytes_per_sequence"] == 10 * 2**30
+    assert 8 * large["memory"]["weights_bytes"] == pytest.approx(131.4 * 2**30, rel=1e-3)
+    assert 8 * large["memory"]["pool_bytes"] == pytest.approx(428 * 2**30, rel=2e-3)
+
+
+def test_a_longest_sequence_costs_nothing_while_paged() -> None:
+    """Raising what is taken at most changes what reserving would hold, and nothing else."""
+    short = answered(*LLAMA_8B, "--input", "3596", "--output", "500", "--max-model-len", "8192")
+    long = answered(*LLAMA_8B, "--input", "3596", "--output", "500")
+
+    assert short["concurrency_per_replica"] == long["concurrency_per_replica"]
+    assert short["requests_per_s_per_replica"] == long["requests_per_s_per_replica"]
+    assert (short["memory"]["fit_reserved"], long["memory"]["fit_reserved"]) == (24, 1)
+
+
+def test_ten_million_documents_in_eight_hours() -> None:
+    """347 a second, 2.08 M prompt and 104 K output tokens/s; people would need more replicas."""
+    found = answered(
+        *("--model", "Llama-3.1-8B", "--gpu", "h100-sxm", "--quant", "fp8"),
+        *("--offline", "10000000", "--input", "6000", "--output", "300", "--within", "8h"),
+    )
+    offline = found["offline"]
+
+    assert found["requests_per_s"] == pytest.approx(347.2, abs=0.1)
+    assert offline["prompt_tokens_per_s"] == pytest.approx(2.083e6, rel=1e-3)
+    assert offline["output_tokens_per_s"] == pytest.approx(104.2e3, rel=1e-3)
+    assert 0.9 < found["utilisation"] <= 0.95
+    assert offline["done_s"] <= 8 * 3600
+    assert offline["interactive_replicas"] > found["replicas"]
+    assert found["ttft_s"]["p95"] is None
+
+
+def test_a_day_by_hours(tmp_path: Path) -> None:
+    """Each hour has its own replicas, fewer at night, and the busiest has as many as the plan."""
+    path = tmp_path / "day.csv"
+    rows = [
+        f"2024-05-10 {hour:02}:{second // 60:02}:{second % 60:02}.{tenth}000000,500,200"
+        for hour, per_s in ((0, 1), (1, 8), (2, 3))
+        for second in range(180)
+        for tenth in range(per_s)
+    ]
+    path.write_text("\n".join(["TIMESTAMP,ContextTokens,GeneratedTokens", *rows]) + "\n")
+    found = answered("--throughput", "500", "--tpot", "20ms", "--trace", str(path), "--schedule")
+
+    hours = {each["hour"]: each for each in found["hours"]}
+    assert [hours[hour]["requests_per_s"] for hour in (0, 1, 2)] == [1, 8, 3]
+    assert hours[0]["replicas"] < hours[2]["replicas"] < hours[1]["replicas"] == found["replicas"]
+
+
+@pytest.mark.parametrize(
+    "options, problem, remedy",
+    [
+        (("--model", "Llama-3.1-71B", "--gpu", "h100"), "Llama-3.1-71B", "did you mean"),
+        (("--model", "Llama-3.1-70B", "--gpu", "h101"), "h101", "did you mean"),
+        (("--model", "Llama-3.1-70B", "--gpu", "l40s", "--quant", "bf16"), "needs", ""),
+        (("--model", "Llama-3.1-70B", "--gpu", "h100-sxm", "--tp", "3"), "--tp", ""),
+        (("--model", "Llama-3.1-70B", "--gpu", "h100-sxm", "--tp", "0"), "--tp: '0' cannot be", "at least 1"),
+        (("--model", "Llama-3.1-70B", "--gpu", "h100-sxm", "--quant", "fp9"), "--quant", ""),
+        ((*LLAMA_70B, "--gpus", "0"), "--gpus: '0' cannot be", "at least 1"),
+        ((*LLAMA_70B, "--gpus", "4"), "a replica has 8, and there are 4", "fewer"),
+        (("--model", "Llama-3.1-8B"), "--model belongs to --gpu", "write that too"),
+        ((*BY_HAND, "--tp", "2"), "--tp belongs to --model", "leave it out"),
+    ],
+)  # fmt: skip
+def test_hardware_that_cannot_be(options: tuple[str, ...], problem: str, remedy: str) -> None:
+    """Names suggest the nearest; what does not fit says how much it needs."""
+    lengths = () if "--output-tokens" in options else ("--input", "1000", "--output", "100")
+    problems = refused(*options, *lengths)
+
+    assert any(problem in each["problem"] and remedy in each["remedy"] for each in problems), problems

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.plan.advised import Advice
 from tidegate.plan.residence import Residence
 
 Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
@@ -89,6 +90,38 @@ class Room(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+class Offline(msgspec.Struct, frozen=True, kw_only=True):
+    """Batch work, and the same rate served to people."""
+
+    requests: int
+    within_s: float
+    done_s: float
+    """When it is, with every replica at its gate."""
+    prompt_tokens_per_s: float
+    """That the deadline asks for."""
+    output_tokens_per_s: float
+    cost: float | None
+    """US dollars, until it is done."""
+    interactive_ttft_s: float | None
+    interactive_tpot_s: float | None
+    interactive_replicas: int | None
+    """That hold these budgets at the same rate, spare ones included; None: none would."""
+    interactive_cost_per_hour: float | None
+    interactive_impossible: str = ""
+
+
+class HourAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one hour of the day needs."""
+
+    hour: int
+    """From 0, of the load's own clock."""
+    requests_per_s: float
+    """In its busiest minute."""
+    replicas: int
+    """Spare ones included."""
+    utilisation: float
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """The answer if one thing were different; figures are None where it would be impossible."""
 
@@ -152,6 +185,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...] = ()
     changes: tuple[Change, ...] = ()
     """What changes it."""
+    offline: Offline | None = None
+    """Of batch work; latencies other than TPOT are null."""
+    hours: tuple[HourAnswer, ...] = ()
+    """A schedule; empty where none was asked for."""
+    advice: Advice | None = None
+    """With which limits, queues and gates it should be served."""
     warnings: tuple[str, ...] = ()
     definitions: Definitions = Definitions()
 

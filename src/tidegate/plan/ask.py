@@ -142,6 +142,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """So many may be lost, and the budgets still hold."""
     replicas: int | None = None
     """As many as there are; None: as many as it takes."""
+    within_s: float | None = None
+    """Batch work: all that comes at this rate for so long is done by then, and no budget counts."""
     per_hour_usd: float | None = None
     """Price of one accelerator for one hour."""
 
@@ -167,6 +169,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                 f"of {self.replicas} replicas {self.spare_replicas} cannot be spare: that leaves none; "
                 "have more, or write --spare 0"
             )
+        if self.within_s is not None and not 0 < self.within_s < inf:
+            problems.append(f"a deadline must be above 0 and finite, not {self.within_s:g}")
         if self.per_hour_usd is not None and not 0 <= self.per_hour_usd < inf:
             problems.append(f"a price is 0 or more and finite, not {self.per_hour_usd:g}")
         if problems:

@@ -40,6 +40,11 @@ class HandStation:
         return self._places / self._service_s
 
     @property
+    def full_tpot_s(self) -> float:
+        """The pace."""
+        return self._figures.tpot_s
+
+    @property
     def bound(self) -> Bound:
         """The pace, and what it was computed from."""
         figures = self._figures

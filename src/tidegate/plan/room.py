@@ -30,7 +30,7 @@ def lost_room(pooled: float, replicas: int, lost: int) -> Room:
     return Room(
         reason="lost_replica",
         utilisation=pooled * left / replicas,
-        words=f"{of} may be lost: {left} take over",
+        words=f"{of} may be lost: {left} take{'s' * (left == 1)} over",
     )
 
 

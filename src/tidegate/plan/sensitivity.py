@@ -44,7 +44,7 @@ def _change(name: str, ask: Ask | Impossible) -> Change:
 
 def _variants(ask: Ask) -> Iterator[tuple[str, Ask | Impossible]]:
     load = ask.load
-    for name, changed in _loads(load):
+    for name, changed in _loads(load, batch_work=ask.terms.within_s is not None):
         yield name, msgspec.structs.replace(ask, load=changed)
     if isinstance(ask.replica, HandFigures):
         faster = msgspec.structs.replace(ask.replica, tokens_per_s=ask.replica.tokens_per_s * MORE)
@@ -58,13 +58,13 @@ def _variants(ask: Ask) -> Iterator[tuple[str, Ask | Impossible]]:
     yield from _deployments(ask, ask.replica)
 
 
-def _loads(load: Load) -> Iterator[tuple[str, Load]]:
+def _loads(load: Load, *, batch_work: bool) -> Iterator[tuple[str, Load]]:
     if load.prompt_tokens:
         yield "prompts 2 x as long", _longer(load, prompt=2.0)
     yield "outputs 2 x as long", _longer(load, output=2.0)
     if load.requests_per_s is not None:
         yield "2 x the rate", msgspec.structs.replace(load, requests_per_s=2 * load.requests_per_s)
-    if load.peak_ratio == 1 and load.requests_per_s is not None:
+    if load.peak_ratio == 1 and load.requests_per_s is not None and not batch_work:
         burst = AZURE_CHAT_PEAK_RATIO
         name = f"bursts of {burst:g} x, as Azure chat"
         rate = load.requests_per_s * burst

@@ -12,7 +12,7 @@ from math import inf
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import Load, Replica, Terms
-from tidegate.plan.batching import Batch, Saturated
+from tidegate.plan.batching import Batch
 from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.lengths import Kind, Lengths
@@ -47,9 +47,9 @@ class ServedStation:
         return self._full.requests_per_s
 
     @property
-    def full(self) -> Saturated:
-        """What the full batch does."""
-        return self._full
+    def full_tpot_s(self) -> float:
+        """Of that batch."""
+        return self._full.tpot_s
 
     @property
     def bound(self) -> Bound:

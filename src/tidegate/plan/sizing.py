@@ -72,6 +72,8 @@ def size_of(ask: Ask) -> Size | Impossible:
 
 def holds(station: Station, terms: Terms, rate_per_s: float, replicas: int) -> bool:
     """Whether so many replicas, every one of them up, hold the budgets at that rate."""
+    if terms.within_s is not None:
+        return rate_per_s <= replicas * station.sustained_per_s * (1 + NEAR)
     found = station.latencies(rate_per_s, replicas)
     return found is not None and found.held(terms.budgets)
 

@@ -60,6 +60,10 @@ class Station(Protocol):
         """Requests per second of one replica that always has as many as its gates let in."""
 
     @property
+    def full_tpot_s(self) -> float:
+        """TPOT of such a replica."""
+
+    @property
     def bound(self) -> Bound:
         """Why its gates and its rate are not higher."""
 

@@ -8,8 +8,10 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
+from tidegate.core.units import format_duration
 from tidegate.plan.arrivals import Arrival, Hour, hours_of, load_of_arrivals
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
 from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
 from tidegate.planning.options import Options, check_together
 
@@ -18,6 +20,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked, and what is to be said beside the answer."""
 
     ask: Ask
+    interactive: Ask | None = None
+    """Of batch work: the same rate for people, to compare with."""
     hours: tuple[Hour, ...] = ()
     """For which a schedule is asked for; empty: none is."""
     notes: tuple[str, ...] = ()
@@ -27,6 +31,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 def question_of(options: Options) -> Question:
     """The question. Raises ConfigurationError for options that do not make one."""
     check_together(options)
+    if options.offline is not None:
+        return _batch_work(options)
     terms = terms_of(options)
     replica = replica_of(options, terms)
     terms = _priced(_what_there_is(options, terms, replica), replica)
@@ -35,6 +41,35 @@ def question_of(options: Options) -> Question:
     load = load_of_arrivals(arrivals, hits) if arrivals else _load_by_hand(options, hits)
     hours = tuple(hours_of(arrivals)) if options.schedule else ()
     return Question(ask=Ask(load=load, replica=replica, terms=terms), hours=hours, notes=notes)
+
+
+def _batch_work(options: Options) -> Question:
+    """Without budgets, in large batches; those that are given are for people, to compare with."""
+    within_s = duration_of("--within", options.within or "")
+    requests = count_of("--offline", options.offline or "", "requests")
+    rate = f"{requests / within_s!r}"
+    people = msgspec.structs.replace(
+        options,
+        qps=rate,
+        offline=None,
+        within=None,
+        ttft=options.ttft or format_duration(INTERACTIVE.ttft_s or 0.0),
+        tpot=options.tpot or format_duration(INTERACTIVE.tpot_s or 0.0),
+    )
+    large = options.model is not None
+    batches = msgspec.structs.replace(
+        people,
+        ttft=None,
+        tpot=options.tpot if options.throughput else None,
+        e2e=None,
+        utilisation=options.utilisation or f"{TARGET_UTILISATION}",
+        spare=options.spare or "0",
+        max_num_seqs=options.max_num_seqs or (f"{MAX_NUM_SEQS}" if large else None),
+        max_batched_tokens=options.max_batched_tokens or (f"{MAX_BATCHED_TOKENS}" if large else None),
+    )
+    ask = question_of(batches).ask
+    terms = msgspec.structs.replace(ask.terms, within_s=within_s)
+    return Question(ask=msgspec.structs.replace(ask, terms=terms), interactive=question_of(people).ask)
 
 
 def _arrivals(options: Options, budgets: Budgets) -> tuple[list[Arrival], tuple[str, ...]]:
@@ -107,7 +142,7 @@ def terms_of(options: Options) -> Terms:
             e2e_s=_duration("--e2e", options.e2e),
         ),
         percentile=percentile_of("--percentile", options.percentile),
-        target_utilisation=ratio_of("--utilisation", options.utilisation),
+        target_utilisation=ratio_of("--utilisation", options.utilisation or "70%"),
         spare_replicas=count_of("--spare", options.spare or "1", "replicas", least=0),
         per_hour_usd=price,
     )

@@ -43,6 +43,8 @@ def plan(
     output: Annotated[Text, _load("TOKENS", "Answer length.", "--output", "--output-tokens")] = None,
     prefix_hit: Annotated[Text, _load("RATIO", "Of prompt tokens, from the prefix cache.")] = None,
     peak_ratio: Annotated[Text, _load("RATIO", "The busiest minute over the mean one; else 1.")] = None,
+    offline: Annotated[Text, _load("COUNT", "Batch work: so many requests, no budgets.")] = None,
+    within: Annotated[Text, _load("TIME", "By when batch work is done.")] = None,
     schedule: Annotated[
         bool, typer.Option("--schedule", help="Replicas for each hour too.", rich_help_panel="Load")
     ] = False,
@@ -70,7 +72,7 @@ def plan(
     tpot: Annotated[Text, _terms("TIME", "Budget per token after it.")] = None,
     e2e: Annotated[Text, _terms("TIME", "Budget to the end.")] = None,
     percentile: Annotated[str, _terms("P", "Of requests, that hold the budgets.")] = "95",
-    utilisation: Annotated[str, _terms("RATIO", "At most, with every replica up.")] = "70%",
+    utilisation: Annotated[Text, _terms("RATIO", "At most; else 70%, and 95% offline.")] = None,
     spare: Annotated[Text, _terms("COUNT", "Replicas that may be lost; else 1, if there are two.")] = None,
     replicas: Annotated[Text, _terms("COUNT", "There are so many: which rate do they carry?")] = None,
     gpus: Annotated[Text, _terms("COUNT", "The same in accelerators.")] = None,

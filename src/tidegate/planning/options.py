@@ -22,6 +22,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     output: str | None = None
     prefix_hit: str | None = None
     schedule: bool = False
+    offline: str | None = None
+    within: str | None = None
     throughput: str | None = None
     profile: str | None = None
     model: str | None = None
@@ -43,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     tpot: str | None = None
     e2e: str | None = None
     percentile: str = "95"
-    utilisation: str = "70%"
+    utilisation: str | None = None
     spare: str | None = None
     replicas: str | None = None
     gpus: str | None = None
@@ -56,7 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-LOADS = ("qps", "users", "trace", "traffic")
+LOADS = ("qps", "users", "trace", "traffic", "offline")
 WAYS = ("throughput", "profile", "model")
 DEPLOYED = ("gpu", "tp", "pp", "ep", "dp", "quant", "kv_quant", "engine", "memory", "reserve", "catalog")
 BELONG = {
@@ -65,6 +67,8 @@ BELONG = {
     **dict.fromkeys(DEPLOYED, ("model",)),
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
     "model": ("gpu",),
+    "offline": ("within",),
+    "within": ("offline",),
 }
 """Options that say nothing without one of others."""
 
@@ -83,7 +87,8 @@ def check_together(options: Options) -> None:
     for name, needed in BELONG.items():
         if options.said([name]) and not options.said(needed):
             others = " or ".join(f"--{each}" for each in needed)
-            problems.append(f"--{name} belongs to {others}; write that too, or leave it out")
+            (written,) = options.said([name])
+            problems.append(f"{written} belongs to {others}; write that too, or leave it out")
     if not options.said(WAYS):
         problems.append(
             "what does a replica do; write --throughput and --tpot, --model and --gpu, or --profile"

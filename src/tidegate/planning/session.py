@@ -9,8 +9,12 @@ import msgspec
 import typer
 
 from tidegate.core.text import as_json
+from tidegate.plan.advice import advise
 from tidegate.plan.answer import Impossible
 from tidegate.plan.answering import answer_of, with_reasons
+from tidegate.plan.ask import Ask
+from tidegate.plan.offline import offline_answer
+from tidegate.plan.schedule import schedule_of
 from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.sizing import size_of
 from tidegate.planning.asking import Question
@@ -22,6 +26,9 @@ def show(question: Question, *, json: bool) -> None:
     for note in question.notes:
         typer.echo(note, err=True)
     ask = question.ask
+    if question.interactive is not None:
+        _show_offline(ask, question.interactive, json=json)
+        return
     size = size_of(ask)
     if isinstance(size, Impossible):
         raise refuse(size, json=json)
@@ -33,8 +40,28 @@ def show(question: Question, *, json: bool) -> None:
 
         console = Console(highlight=False)
         console.print(verdict(answer, ask.terms))
-    answer = msgspec.structs.replace(with_reasons(answer, size), changes=changes_of(ask))
+    answer = msgspec.structs.replace(
+        with_reasons(answer, size),
+        changes=changes_of(ask),
+        hours=schedule_of(ask, question.hours),
+        advice=advise(ask, answer),
+    )
     if json:
         typer.echo(as_json(answer))
     else:
         console.print(reasons(answer, ask.terms))
+
+
+def _show_offline(ask: Ask, interactive: Ask, *, json: bool) -> None:
+    answer = offline_answer(ask, interactive)
+    if isinstance(answer, Impossible):
+        raise refuse(answer, json=json)
+    answer = msgspec.structs.replace(answer, changes=changes_of(ask))
+    if json:
+        typer.echo(as_json(answer))
+        return
+    from rich.console import Console
+
+    from tidegate.planning.table import batch_work
+
+    Console(highlight=False).print(batch_work(answer))

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.advised import Advice
 from tidegate.plan.answer import Answer, Percentiles
 from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
+from tidegate.plan.offline import comparison
 from tidegate.plan.residence import Residence
 
 REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "batch": "batch"}
@@ -39,8 +41,21 @@ def reasons(answer: Answer, terms: Terms) -> RenderableType:
             _waits(answer, terms.percentile),
             _room(answer),
             _changes(answer),
+            *([_schedule(answer)] if answer.hours else []),
+            *([_advice(answer.advice)] if answer.advice is not None else []),
             Text(_definitions(answer), style="dim"),
         )
+    )
+
+
+def batch_work(answer: Answer) -> RenderableType:
+    """How many, what binds, against people who wait; no latencies."""
+    assert answer.offline is not None
+    return Group(
+        Text(answer.summary, style="bold"),
+        Text(answer.because),
+        Text(comparison(answer, answer.offline)),
+        *_apart(_facts(answer), _changes(answer), Text(_definitions(answer), style="dim")),
     )
 
 
@@ -166,6 +181,38 @@ def _changes(answer: Answer) -> Table:
         )
         table.add_row(each.what, *cells)
     return table
+
+
+def _schedule(answer: Answer) -> Table:
+    table = _table("hour", "requests/s", "replicas", "utilisation")
+    for each in answer.hours:
+        rate, used = format_number(each.requests_per_s), format_ratio(each.utilisation)
+        table.add_row(f"{each.hour:02}:00", rate, f"{each.replicas:,}", used)
+    always = answer.replicas * len(answer.hours)
+    hours = sum(each.replicas for each in answer.hours)
+    table.caption = f"{hours:,} replica-hours instead of {always:,}: {format_ratio(1 - hours / always)} less"
+    return table
+
+
+def _advice(advice: Advice) -> Table:
+    """The figures that an operator sets first; JSON has all of them, and their reasons."""
+    gate, queue = advice.gate, advice.queue
+    figures = {
+        "gate, per replica": {
+            "requests": gate.max_concurrency,
+            "KV tokens": gate.kv_tokens,
+            "prefill tokens": gate.max_prefill_tokens,
+        },
+        "queue": {"requests": queue.max_requests, "tokens": queue.max_tokens},
+        **{name: {"tokens/min": each.tokens_per_minute} for name, each in advice.tenants.items()},
+    }
+    grid = Table.grid(padding=(0, 2))
+    for name, own in figures.items():
+        told = [f"{each.value:,.0f} {unit}" for unit, each in own.items() if each.value is not None]
+        if told:
+            grid.add_row(name, ", ".join(told))
+    grid.add_row("routing", advice.routing.value)
+    return grid
 
 
 def _change_cells(replicas: int, at_once: int, rate: float, binding: str, /, cost: float | None) -> list[str]:
