@@ -54,9 +54,7 @@ class Batch:
         """Of a sequence, mean."""
         self.context_tokens = lengths.mean(_context) / self.decode_steps if self.decode_steps else 0.0
         """That a sequence attends to, mean over the decode steps."""
-        square = lengths.mean(
-            lambda kind: (kind.output_tokens * kind.output_cv) ** 2 + (kind.output_tokens - 1) ** 2
-        )
+        square = lengths.mean(lambda kind: (kind.output_tokens - 1) ** 2 * (1 + kind.output_cv**2))
         self.output_cv2 = max(0.0, square / self.decode_steps**2 - 1) if self.decode_steps else 0.0
         """Squared coefficient of variation of the decode steps."""
         self._decode_s: dict[int, float] = {}
@@ -176,8 +174,7 @@ class Batch:
 def _context(kind: Kind) -> float:
     """Tokens attended to in all decode steps of a sequence, mean: step i, from 1 on, attends to prompt + i.
 
-    The sum of 1 ... n of n = output - 1 is n (n + 1) / 2 = (output² - output) / 2.
+    The sum of 1 ... n is n (n + 1) / 2.
     """
-    output = kind.output_tokens
-    square = output**2 * (1 + kind.output_cv**2)
-    return (output - 1) * kind.prompt_tokens + (square - output) / 2
+    steps = kind.output_tokens - 1
+    return steps * kind.prompt_tokens + (steps**2 * (1 + kind.output_cv**2) + steps) / 2

@@ -14,7 +14,7 @@ import msgspec
 
 from tidegate.core.errors import CallerError
 
-PIECES = 24
+PIECES = 32
 """Of a law, equally wide in its logarithm."""
 FARTHEST = 3.2
 """Standard deviations of the logarithm up to which a law is cut; what lies beyond is in the last pieces."""
@@ -29,10 +29,11 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: float
     """Mean."""
     output_tokens: float
-    """Mean; drawn ones are at least 1."""
+    """Mean."""
     prompt_cv: float = 0.0
     """Coefficient of variation."""
     output_cv: float = 0.0
+    """Of the tokens after the first: there is always a first."""
     share: float = 1.0
     """Of all requests, beside the shares of other kinds: shares need not sum to 1."""
 
@@ -82,7 +83,7 @@ class Lengths(msgspec.Struct, frozen=True, kw_only=True):
         """Output tokens, and the share of requests."""
         shares = sum(kind.share for kind in self.kinds)
         return [
-            (max(1.0, kind.output_tokens * ratio), kind.share * share / shares)
+            (1 + (kind.output_tokens - 1) * ratio, kind.share * share / shares)
             for kind in self.kinds
             for ratio, share in pieces(kind.output_cv)
         ]
@@ -90,9 +91,8 @@ class Lengths(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def evenness(self) -> float:
         """E[min of two outputs] / E[output], 0..1: 1 for equal ones, 1/2 for exponential ones."""
-        outputs = sorted(self.outputs())
         longer, least, mean = 1.0, 0.0, 0.0
-        for output, share in outputs:
+        for output, share in sorted(self.outputs()):
             least += output * (longer * longer - (longer - share) ** 2)
             mean += output * share
             longer -= share

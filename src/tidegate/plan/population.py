@@ -63,7 +63,7 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def each_cv2(self) -> float:
-        """Of the gaps at each: the least loaded is next, so that they take turns, and a gap is a sum of some."""
+        """Of the gaps at each: the least loaded is next, so they take turns, and a gap is a sum of some."""
         return self.cv2 / self.replicas
 
 
@@ -148,6 +148,8 @@ class _Deaths:
         decode_s = self._steps * batch.decode_s(usual_decodes(batch, arrivals.each_per_s, gate))
         self._decoding = decode_s / (decode_s + self._fixed_s)  # of those inside
         self._plain: dict[int, float] = {}
+        # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
+        self._peakedness = max(self._peakedness, 1 - min(1.0, self.plain(1)))
 
     def ratio(self, total: int) -> float:
         """p(n) / p(n - 1)."""

@@ -100,8 +100,13 @@ class _Latencies:
         rate, usual = arrivals.each_per_s, usual_decodes(batch, arrivals.each_per_s, gate)
         found = self._found = prompts(batch, rate, usual, arrivals.each_cv2)
         alone_s = batch.decode_s(usual)
+        full = batch.saturated(gate)
+        self._queues_inside = full.binding == "prefill"
+        others = _others(usual / full.decodes if full.decodes else 1.0, gate * arrivals.replicas)
         stay = self._stay = Stay(
-            prompt_s=found.mean_wait_s, behind_s=found.behind_s, stalled=1 - alone_s / found.mean_step_s
+            prompt_s=found.mean_wait_s,
+            behind_s=others * found.behind_s,
+            stalled=others * (1 - alone_s / found.mean_step_s),
         )
         held = self._held = population(batch, arrivals, gate, stay)
         inside = np.array(held.shares)
@@ -109,8 +114,9 @@ class _Latencies:
         self._idle = float(inside[0]) if not held.first else 0.0
         self._sequences = float((numbers * inside).sum())
         stay_s = self._sequences / rate  # Little's law
-        self._decode_s = max(stay_s - stay.prompt_s, batch.decode_steps * batch.decode_s(1))
-        self._decodes, self._shares = _grouped(numbers * (1 - stay.prompt_s / stay_s), inside, STRATA)
+        least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
+        self._decode_s = max(stay_s - stay.prompt_s, least_s)
+        self._decodes, self._shares = _grouped(numbers * min(1.0, self._decode_s / stay_s), inside, STRATA)
         self._decoding_s = np.array([batch.decode_s(max(0.0, each)) for each in self._decodes])
         self._slower_s = self._decoding_s - alone_s
 
@@ -134,7 +140,9 @@ class _Latencies:
     def _ttft(self) -> Law:
         """Of who finds the gate open, the replica idle, and the gate closed: then a step has just ended."""
         np, found, held = self._np, self._found, self._held
-        closed, idle = held.wait_probability, self._idle if self._idle > RARE else 0.0
+        # Where prompts bind, all queue for the same, before the gate or behind it: `prompts` has it all.
+        closed = 0.0 if self._queues_inside else held.wait_probability
+        idle = self._idle if self._idle > RARE else 0.0
         waits_s, shares = found.waits
         laws = [
             (
@@ -217,6 +225,15 @@ class _Latencies:
         alone_s = batch.decode_s(usual)
         growth = (batch.decode_s(usual + 1) - alone_s) / alone_s * usual
         return self._decode_s / max(0.02, 1 - growth)
+
+
+def _others(filled: float, gate: int) -> float:
+    """Of the prompts that come, those that may stall a sequence inside; it is not one of the gate's others.
+
+    `filled`, 0..1, is how far the likeliest number is from a full gate. A gate of 1 has no others; one that
+    is full has one less than it holds.
+    """
+    return 1 - min(1.0, filled) ** (gate - 1) / gate
 
 
 def _grouped(values: Floats, shares: Floats, groups: int) -> Law:
