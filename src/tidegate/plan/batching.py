@@ -13,13 +13,19 @@ sequence begins a prompt. `population` makes a queue of it, `steady` the latenci
 from __future__ import annotations
 
 from math import ceil
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from tidegate.core.errors import CallerError
 from tidegate.plan.engine import Engine
 from tidegate.plan.lengths import Kind, Lengths
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 
 class Saturated(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +75,16 @@ class Batch:
         seconds = self._exactly(low)
         if along := decodes - low:
             seconds += (self._exactly(low + apart) - seconds) * along / apart
+        return seconds
+
+    def decode_many_s(self, decodes: Floats) -> Floats:
+        """T(n) of many ascending numbers."""
+        import numpy as np
+
+        asked, most = [0], float(decodes[-1])
+        while asked[-1] < most:
+            asked.append(asked[-1] + (1 << max(0, asked[-1].bit_length() - 4)))
+        seconds: Floats = np.interp(decodes, asked, [self._exactly(each) for each in asked])
         return seconds
 
     def _exactly(self, decodes: int) -> float:

@@ -38,9 +38,17 @@ full batch, so that the tail is geometric. The chance to wait is Erlang's p(gate
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 import msgspec
 
 from tidegate.plan.batching import Batch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 NEGLIGIBLE = 1e-7
 """States rarer than this, relative to the likeliest, are left out."""
@@ -70,6 +78,8 @@ class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
 class Stay(msgspec.Struct, frozen=True, kw_only=True):
     """What a request goes through inside the gate."""
 
+    decodes: float
+    """Sequences that decode beside it, usually."""
     prompt_s: float
     """Arrival to first token, mean."""
     behind_s: float
@@ -78,21 +88,16 @@ class Stay(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the time of a sequence that decodes, 0..1, that prompts of others take."""
 
 
-class Population(msgspec.Struct, frozen=True, kw_only=True):
+class Population(NamedTuple):
     """The chance of each number of requests inside the gate."""
 
     first: int
-    shares: tuple[float, ...]
+    shares: Floats
     """Of `first`, `first + 1`, ..., up to the gate at most, of all replicas together; they sum to 1."""
     wait_probability: float
     """Of an arrival: that the gate is closed. Part of the last share."""
     relief_per_s: float
     """Rate at which the tail of that wait decays."""
-
-    @property
-    def mean(self) -> float:
-        """Requests inside the gates."""
-        return sum(n * share for n, share in enumerate(self.shares, self.first))
 
 
 def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
@@ -110,68 +115,43 @@ def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
 
 def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Population:
     """At a rate that is sustained. `gate` is of each replica, the numbers are of all of them."""
-    deaths, last = _Deaths(batch, arrivals, gate, stay), gate * arrivals.replicas
-    start = deaths.likeliest(last)
-    down, share, n = [], 1.0, start
-    while n > 0 and (ratio := deaths.ratio(n)) > 0 and (share := share / ratio) > NEGLIGIBLE:
-        down.append(share)
-        n -= 1
-    shares, share, n = [*reversed(down), 1.0], 1.0, start + 1
-    while n <= last and (share := share * deaths.ratio(n)) > NEGLIGIBLE:
-        shares.append(share)
-        n += 1
+    import numpy as np
+
+    free = 1 - stay.stalled
+    clumps = (arrivals.cv2 + batch.prompt_cv2 * stay.stalled**2) / free**2
+    ratios = _ratios(batch, arrivals, gate, stay, clumps)
+    # In logarithms, for products of thousands leave the range of numbers.
+    likely = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(ratios, 1e-300)))])
+    shares = np.exp(likely - likely.max())
 
     full = arrivals.each_per_s / batch.saturated(gate).requests_per_s
-    waiting = 0.0
-    if n > last:
-        shares[-1] = waiting = shares[-1] / (1 - full) * (deaths.clumps + 1) / 2
-    total = sum(shares)
+    waiting = float(shares[-1]) / (1 - full) * (clumps + 1) / 2
+    shares[-1] = waiting
+    kept = np.flatnonzero(shares > NEGLIGIBLE)
+    first, total = int(kept[0]), float(shares.sum())
     variation = max(1e-6, (arrivals.cv2 + batch.output_cv2) / 2)
     return Population(
-        first=start - len(down),
-        shares=tuple(share / total for share in shares),
+        first=first,
+        shares=shares[first : int(kept[-1]) + 1] / total,
         wait_probability=waiting / total,
         relief_per_s=arrivals.rate_per_s * (1 / full - 1) / variation,
     )
 
 
-class _Deaths:
-    """The ratios of neighbouring states."""
+def _ratios(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay, clumps: float) -> Floats:
+    """p(n) / p(n - 1) of n = 1, 2, ..., of all gates together."""
+    import numpy as np
 
-    def __init__(self, batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> None:
-        self._batch, self._arrivals = batch, arrivals
-        free = 1 - stay.stalled
-        self.clumps = (arrivals.cv2 + batch.prompt_cv2 * stay.stalled**2) / free**2
-        self._peakedness = 1 + (self.clumps - 1) * batch.lengths.evenness
-        self._fixed_s = stay.prompt_s + stay.behind_s / free
-        self._steps = batch.decode_steps / free
-        decode_s = self._steps * batch.decode_s(usual_decodes(batch, arrivals.each_per_s, gate))
-        self._decoding = decode_s / (decode_s + self._fixed_s)  # of those inside
-        self._plain: dict[int, float] = {}
-        # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
-        self._peakedness = max(self._peakedness, 1 - min(1.0, self.plain(1)))
-
-    def ratio(self, total: int) -> float:
-        """p(n) / p(n - 1)."""
-        here = self.plain(total)
-        clumped = here / self.plain(total - 1) if total > 1 else 0.0
-        return max(0.0, here / self._peakedness + (1 - 1 / self._peakedness) * clumped)
-
-    def plain(self, total: int) -> float:
-        """r / mu(n)."""
-        if (known := self._plain.get(total)) is None:
-            inside = total / self._arrivals.replicas
-            stay_s = self._fixed_s + self._steps * self._batch.decode_s(inside * self._decoding)
-            known = self._plain[total] = self._arrivals.each_per_s * stay_s / inside
-        return known
-
-    def likeliest(self, last: int) -> int:
-        """The last state that is likelier than the one before it."""
-        low, high = 0, last
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self.ratio(middle) > 1:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+    free, rate = 1 - stay.stalled, arrivals.each_per_s
+    fixed_s = stay.prompt_s + stay.behind_s / free
+    usual_s = batch.decode_steps / free * batch.decode_s(stay.decodes)
+    decoding = usual_s / (usual_s + fixed_s)  # of those inside
+    inside = np.arange(1, gate * arrivals.replicas + 1) / arrivals.replicas
+    stays_s = fixed_s + batch.decode_steps / free * batch.decode_many_s(inside * decoding)
+    plain: Floats = rate * stays_s / inside  # r / mu(n)
+    peakedness = 1 + (clumps - 1) * batch.lengths.evenness
+    # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
+    peakedness = max(peakedness, 1 - min(1.0, float(plain[0])))
+    ratios = plain / peakedness
+    ratios[1:] += (1 - 1 / peakedness) * plain[1:] / plain[:-1]
+    return ratios
