@@ -118,10 +118,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_beyond_what_was_measured() -> None:
-    """Figures outside of the measured ranges are named, those within or a tenth above are not."""
+    """Figures outside of the measured ranges are named, those within or a fifth above are not."""
     for asked, said in [
         ({"sequences": 8.0, "context_tokens": 64.0, "prompt_tokens": 1100.0}, []),
-        ({"sequences": 9.0}, ["9 sequences (measured: 1 to 8)"]),
+        ({"sequences": 10.0}, ["10 sequences (measured: 1 to 8)"]),
         ({"context_tokens": 5000.0}, ["5,000 tokens of context (measured: 64 to 4,096)"]),
         ({"prompt_tokens": 16.0}, ["16 tokens of a prompt (measured: 64 to 1,024)"]),
     ]:

@@ -65,7 +65,7 @@ def test_the_example_has_intervals() -> None:
     total = json.loads(result.stdout)["points"][0]["figures"]["total"]
 
     for latency in ("ttft_s", "tpot_s", "e2e_s"):
-        assert total[latency]["method"] == "batch_means"
+        assert total[latency]["method"] == "spectrum"
         for name in ("mean", "p50", "p95", "p99"):
             figure = total[latency][name]
             assert figure["low"] < figure["value"]
@@ -90,10 +90,10 @@ def test_its_keys_are_all_keys() -> None:
 
 
 def test_its_profile_is_one(tmp_path: Path) -> None:
-    """The JSON of the guide is a profile, with which a fleet can be simulated."""
-    (text,) = blocks("json")
-    (tmp_path / "mine.json").write_text(text)
-    options = ["--profile", str(tmp_path / "mine.json"), "--for", "10s"]
+    """The profile of the guide is one with which a fleet can be simulated."""
+    (text,) = (block for block in blocks("yaml") if block.startswith("curve:"))
+    (tmp_path / "mine.yaml").write_text(text)
+    options = ["--profile", str(tmp_path / "mine.yaml"), "--for", "10s"]
     result = CliRunner().invoke(app, [str(EXAMPLE.with_name("minimal.yaml")), *options])
 
     assert result.exit_code == 0, result.stderr
