@@ -13,10 +13,10 @@ from tidegate.core.records import Budgets
 from tidegate.plan.advice import advise
 from tidegate.plan.advised import Advice, rounded_down, rounded_up
 from tidegate.plan.answer import Answer, Gates, Percentiles
+from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.engine import Engine
 from tidegate.plan.limits import refused_ratio
-from tidegate.plan.answering import answer_to
 from tidegate.plan.tenants import Tenant, tenants_of
 
 ENGINE = Engine(
@@ -97,8 +97,8 @@ def test_way_one() -> None:
     [
         # T = 2000/9091 + 1000/18182 + 0.11 + 0.001 = 0.386 s; g = 9,091 tokens/s; the largest is 1,100.
         (0.7, 9_090.9 * (0.7 - 0.386) - 1_100, "prefill", True),
-        # Half of 6 free places is 3,300 tokens, and 1.4 requests/s of 1,100 tokens come free.
-        (0.9, 3_300 + 1_540 * (0.9 - 0.386) - 1_100, "places", True),
+        # 6 places are free for 6,600 tokens, and 1.4 requests/s of 1,100 tokens come free.
+        (4.0, 6_600 + 1_540 * (4.0 - 0.386) - 1_100, "places", True),
         (0.6, 1_100, "largest request", False),
         (None, 60 * 1_540, "60 s of its rate", None),
     ],
@@ -172,7 +172,7 @@ def test_split_and_deadlines() -> None:
 
 
 def test_degradation_begins_while_there_is_time() -> None:
-    """3.08 requests/s over 2 that are sustained fill the queue; each step begins as early as it takes to work."""
+    """3.08 requests/s over 2 that are sustained fill the queue; a step begins as early as it takes."""
     ask = asked(10.0, load=msgspec.structs.replace(LOAD, requests_per_s=2.0))
     advice = advise(ask, answered(replicas=1))
     queue = advice.queue.max_requests.value
@@ -185,6 +185,14 @@ def test_degradation_begins_while_there_is_time() -> None:
     assert clamp.above == round(min(0.8, 1 - 65 * 0.01 / fill_s), 2)
     assert shed.above == max(fallback.above, round(min(0.95, 1 - 1 / fill_s), 2))
     assert all(each.below < each.above for each in advice.degradation)
+    # There is no other pool, and in one class a full queue refuses more justly than shedding does.
+    assert [each.active for each in advice.degradation] == [True, False, False]
+
+    classes = tuple(msgspec.structs.replace(LOAD.kinds[0], class_=name) for name in ("chat", "batch"))
+    ask = asked(10.0, load=Load(kinds=classes, requests_per_s=2.0))
+    shed = advise(ask, answered(replicas=1)).degradation[-1]
+    assert shed.active
+    assert shed.classes == ("batch",)
 
 
 def test_routing() -> None:

@@ -128,6 +128,7 @@ def test_every_figure_is_in_the_file(tmp_path: Path) -> None:
         (advice.tenants["a"].tokens_per_minute, own.limits.tokens_per_minute),
         (advice.tenants["a"].burst_s, own.limits.burst_s),
         (advice.weights.output, settings.weights.output),
+        (advice.prediction.output_tokens, pool.prediction.output_tokens),
     ]
     plain = " ".join(text.replace("#", " ").split())
     for figure, told in figures:
@@ -136,7 +137,7 @@ def test_every_figure_is_in_the_file(tmp_path: Path) -> None:
     assert own.weight == 3.0
     assert pool.routing.policy == advice.routing.value
     assert [(each.above, each.below) for each in pool.degradation] == [
-        (each.above, each.below) for each in advice.degradation if each.step != "fallback"
+        (each.above, each.below) for each in advice.degradation if each.active
     ]
 
 

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import ceil, floor, inf
 
+import msgspec
+
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advised import (
     Advice,
     Choice,
     Figure,
     GateAdvice,
+    PredictionAdvice,
     QueueAdvice,
     TenantAdvice,
     WeightAdvice,
@@ -37,6 +40,8 @@ STEPS_AHEAD = 2
 """Steps' worth of prompts that a replica is given: one is computed, the next is there when it ends."""
 ABOVE_PLAN = 1.1
 """Limits over the planned rate: at exactly that rate a bucket runs empty now and then, however deep it is."""
+MOST_ADMITTED = 0.9
+"""Of what the fleet sustains without the spare ones: at all of it every burst would wait."""
 FEW_REFUSED = 0.01
 """Of planned requests: more is worth a word."""
 FEW_HITS = 0.01
@@ -59,6 +64,7 @@ def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
         weights=weights,
         budgets=times.budgets,
         deadlines=times.deadlines,
+        prediction=_prediction(tenants),
         degradation=ladder(ask.load, answer, at, float(queue.max_requests.value or 1)),
         routing=_routing(ask, answer),
         warnings=tuple(_warnings(ask, times, limits)),
@@ -68,12 +74,12 @@ def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
 def admitted_per_s(ask: Ask, answer: Answer) -> float:
     """Requests per second that limits let in: to the target utilisation, and a little more than is planned.
 
-    No more than the spare ones can be lost at; the rest is room for bursts.
+    No more than leaves room for bursts, with the spare ones lost.
     """
     per_s = answer.requests_per_s_per_replica
-    wanted = max(ask.terms.target_utilisation * answer.replicas * per_s, ABOVE_PLAN * answer.requests_per_s)
     serving_per_s = (answer.replicas - answer.spare_replicas) * per_s
-    return max(min(wanted, serving_per_s), answer.requests_per_s)
+    target_per_s = min(ask.terms.target_utilisation * answer.replicas * per_s, serving_per_s)
+    return max(target_per_s, min(ABOVE_PLAN * answer.requests_per_s, MOST_ADMITTED * serving_per_s))
 
 
 def _gate(ask: Ask, answer: Answer, at: Operating) -> GateAdvice:
@@ -138,6 +144,18 @@ def _queue(ask: Ask, answer: Answer, at: Operating, times: Times) -> QueueAdvice
     )
 
 
+def _prediction(tenants: Sequence[Tenant]) -> PredictionAdvice:
+    """Too low a guess would let the first burst of a tenant in several times over."""
+    most = max(tenants, key=lambda tenant: tenant.output_tokens)
+    who = f" of {most.name}, whose are the longest" if len(tenants) > 1 else ""
+    return PredictionAdvice(
+        output_tokens=Figure(
+            value=ceil(most.output_tokens),
+            reason=f"The mean answer{who}; each tenant's own is learned. Less lets in too much at first.",
+        )
+    )
+
+
 def _weights(ask: Ask, answer: Answer) -> WeightAdvice:
     if isinstance(ask.replica, HandFigures):
         plain = Figure(value=1.0, reason="As the engine counts: two figures do not tell tokens apart.")
@@ -170,7 +188,7 @@ def _limits(
         replicas=serving,
         prefill_tokens_per_s=at.prefill_tokens_per_s or inf,
         admitted_per_s=admitted,
-        request_tokens=at.request_tokens,
+        request_credits=0.0,
         free_places=max(0.0, answer.replicas - admitted / at.sustained_per_s) * at.sequences,
         gate_tokens=float(gate.max_prefill_tokens.value or 0.0),
         step_s=at.full_step_s,
@@ -186,7 +204,8 @@ def _limits(
     )
     rate = answer.requests_per_s
     everybody = senders_of([Tenant(kinds=ask.load.kinds)], rate)[0]
-    return limits_of(fleet, senders_of(tenants, rate), everybody.credits(fleet))
+    fleet = msgspec.structs.replace(fleet, request_credits=everybody.credits(fleet))
+    return limits_of(fleet, senders_of(tenants, rate))
 
 
 def _routing(ask: Ask, answer: Answer) -> Choice:

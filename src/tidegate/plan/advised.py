@@ -95,8 +95,16 @@ class StepAdvice(msgspec.Struct, frozen=True, kw_only=True):
     dwell_s: float
     reason: str
     max_tokens: int | None = None
-    pool: str | None = None
-    """fallback only: null, for which pool is not the planner's to know."""
+    classes: tuple[str, ...] | None = None
+    """null: every class that is not protected."""
+    active: bool = True
+    """false: named for its threshold only; the reason says why it is not to be used as things are."""
+
+
+class PredictionAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """First guesses, until the pool has learned its own."""
+
+    output_tokens: Figure
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +116,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     weights: WeightAdvice
     budgets: BudgetAdvice
     deadlines: DeadlineAdvice
+    prediction: PredictionAdvice
     degradation: tuple[StepAdvice, ...]
     routing: Choice
     warnings: tuple[str, ...] = ()

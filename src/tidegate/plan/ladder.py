@@ -14,11 +14,17 @@ from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Load
 from tidegate.plan.operating import Operating
 from tidegate.plan.room import AZURE_CHAT_PEAK_RATIO
+from tidegate.plan.tenants import classes_of
 
 BOUNDS = {"clamp": (0.3, 0.8), "fallback": (0.4, 0.9), "shed": (0.5, 0.95)}
 """Pressures between which each begins: below is no pressure, above is next to full."""
 APART = 0.2
 """From where a step begins down to where it may end: what a step's own effect must not cross at once."""
+UNFIT = {
+    "fallback": "It needs another pool.",
+    "shed": ("In a single class it refuses all alike; a full queue refuses who is furthest above its share."),
+}
+"""Why a step is named and not used; shedding is, where there is a lower class to shed."""
 SETTLED_S = 1.0
 """Until the gateway believes its own measurement of how fast a queue drains (`policy.prediction`)."""
 
@@ -40,20 +46,24 @@ def ladder(load: Load, answer: Answer, at: Operating, queue_requests: float) -> 
         "fallback": (at.full_step_s, "another pool has begun after"),
         "shed": (SETTLED_S, "how fast the queue drains is known after"),
     }
+    lowest = classes_of(load)[-1:] if len(classes_of(load)) > 1 else None
     steps: list[StepAdvice] = []
     for step, (after_s, what) in works_s.items():
         low, high = BOUNDS[step]
         above = round(min(max(1 - after_s / fill_s, low), high), 2)
         if steps:  # in order: what is refused last hurts most
             above = max(above, steps[-1].above)
+        unfit = UNFIT.get(step, "") if step != "shed" or lowest is None else ""
         steps.append(
             StepAdvice(
                 step=step,
                 above=above,
                 below=round(above - APART, 2),
                 dwell_s=max(SETTLED_S, float(f"{after_s:.2g}")),
-                reason=f"{burst}; {what} {format_latency(after_s)}.",
+                reason=" ".join((f"{burst}; {what} {format_latency(after_s)}.", unfit)).strip(),
                 max_tokens=clamp if step == "clamp" else None,
+                classes=lowest if step == "shed" else None,
+                active=not unfit,
             )
         )
     return tuple(steps)

@@ -12,8 +12,9 @@ have the first token within the TTFT budget D may therefore burst b = g (D - T) 
 
 All of it counts tokens as the gateway's queue does, prompt and output alike: while prompts are what is waited
 for, a fleet passes at least its prefill rate of such tokens. A burst also needs places in batches. Some are
-free while every tenant sends at its rate, f of them by its weight; beyond these, places come free at the
-sustained rate s. So the time is that of the slower of the two, (b + largest - f) / s. T is what cannot be
+free while every tenant sends at its rate, for f of its tokens; beyond these, places come free at its own rate
+r at least. So the time is that of the slower of the two, g or (b + largest - f) / r. Prefill is guaranteed
+whatever all others do at once; places while the others do not burst at the same moment. T is what cannot be
 interrupted: the prompts that a replica has, one request of each other tenant, a step, the way.
 
 Sources: R. L. Cruz, "A calculus for network delay, part I" (IEEE Trans. Inf. Theory 37, 1991); A. K. Parekh
@@ -46,8 +47,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Of each, beside a full batch; inf: prompts take no time, as where nothing is known of them."""
     admitted_per_s: float
     """Requests per second that all limits together let in."""
-    request_tokens: float
-    """Mean prompt and output."""
+    request_credits: float
+    """Of the mean request."""
     free_places: float
     """In all batches together, at that rate."""
     gate_tokens: float
@@ -125,7 +126,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     free_tokens: float
     """f: of requests that find a place at once."""
     sustained_per_s: float
-    """s."""
+    """r."""
 
     def bound_s(self, burst_tokens: float, largest_tokens: float) -> float:
         """No request of a burst waits longer for its first token."""
@@ -171,24 +172,23 @@ def senders_of(tenants: Sequence[Tenant], requests_per_s: float) -> list[Sender]
     ]
 
 
-def limits_of(fleet: Fleet, senders: Sequence[Sender], mean_credits: float) -> dict[str, TenantAdvice]:
-    """Of each tenant. `mean_credits` is a request's of the whole load."""
-    rates = {each.tenant.name: fleet.admitted_per_s * mean_credits * each.share for each in senders}
+def limits_of(fleet: Fleet, senders: Sequence[Sender]) -> dict[str, TenantAdvice]:
+    """Of each tenant."""
     # How long prompts hold others up depends on bursts, and those on that: the first guess is free of it.
     buckets = {each.tenant.name: _bucket(fleet, each, service_of(fleet, each, senders)) for each in senders}
     found = {}
     for each in senders:
         others = [other for other in senders if other is not each]
-        taken = sum(_replicas_held(fleet, other, buckets, rates) for other in others)
+        taken = sum(_replicas_held(fleet, other, buckets) for other in others)
         services = [service_of(fleet, each, senders, long_prompts=taken)]
         if 0 < taken < fleet.replicas and each.longest_prompt_tokens <= fleet.gate_tokens:
             services.append(_service_apart(fleet, each, senders, taken))
         bucket = max((_bucket(fleet, each, service) for service in services), key=_by_worth)
-        found[each.tenant.name] = _advice(fleet, each, bucket, rates[each.tenant.name])
+        found[each.tenant.name] = _advice(fleet, each, bucket)
     return found
 
 
-def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket], rates: dict[str, float]) -> int:
+def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket]) -> int:
     """Replicas that its prompts longer than the gate keep busy at once, each by itself.
 
     While one is computed, what came before it and its rate's part of that time were let in.
@@ -197,8 +197,18 @@ def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket], rat
     if longest <= fleet.gate_tokens:
         return 0
     hold_s = longest / fleet.prefill_tokens_per_s
-    tokens_per_s = rates[sender.tenant.name] * sender.request_tokens / sender.credits(fleet)
-    return max(1, floor((buckets[sender.tenant.name].burst_tokens + tokens_per_s * hold_s) / longest))
+    let_in = buckets[sender.tenant.name].burst_tokens + rate_of(fleet, sender) * hold_s
+    return max(1, floor(let_in / longest))
+
+
+def credits_per_s(fleet: Fleet, sender: Sender) -> float:
+    """Its share of what may be admitted, at the credits of the load's mean request."""
+    return fleet.admitted_per_s * fleet.request_credits * sender.share
+
+
+def rate_of(fleet: Fleet, sender: Sender) -> float:
+    """The same in tokens of its own requests."""
+    return credits_per_s(fleet, sender) * sender.request_tokens / sender.credits(fleet)
 
 
 def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_prompts: int = 0) -> Service:
@@ -218,11 +228,8 @@ def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_
     return Service(
         latency_s=waits_s + alone_s + fleet.step_s + fleet.delivery_s,
         prefill_per_s=per_s,
-        free_tokens=fleet.free_places * sender.share * sender.request_tokens,
-        # Whose requests are short gets more places by tokens, not fewer: no more is promised than its own.
-        sustained_per_s=fleet.admitted_per_s
-        * sender.share
-        * min(fleet.request_tokens, sender.request_tokens),
+        free_tokens=fleet.free_places * sender.request_tokens,
+        sustained_per_s=rate_of(fleet, sender),
     )
 
 
@@ -233,7 +240,7 @@ def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], take
     alone = msgspec.structs.replace(
         fleet,
         replicas=fleet.replicas - taken,
-        free_places=fleet.free_places * weights,
+        free_places=fleet.free_places * (1 - taken / fleet.replicas),
         admitted_per_s=fleet.admitted_per_s * weights,
     )
     same = [msgspec.structs.replace(each, share=each.share / weights) for each in short]
@@ -271,9 +278,9 @@ def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
     return Bucket(burst_tokens=bounds[bound], bound=bound, service=service)
 
 
-def _advice(fleet: Fleet, sender: Sender, bucket: Bucket, credits_per_s: float) -> TenantAdvice:
+def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
     service = bucket.service
-    per_minute = rounded_down(60 * credits_per_s, 4)
+    per_minute = rounded_down(60 * credits_per_s(fleet, sender), 4)
     per_token = sender.credits(fleet) / sender.request_tokens
     largest_credits = sender.largest_credits(fleet)
     # No part of a burst that a budget bounds is rounded up; no request is rounded away.
@@ -290,7 +297,7 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket, credits_per_s: float) 
             value=per_minute,
             reason=(
                 f"{format_ratio(sender.share)} of the {format_number(fleet.admitted_per_s)} requests/s that "
-                f"may be admitted: {format_number(credits_per_s)} credits/s."
+                f"may be admitted: {format_number(per_minute / 60)} credits/s."
             ),
         ),
         burst_s=Figure(value=burst_s, reason=_burst_reason(fleet, sender, bucket, burst_tokens)),

@@ -24,6 +24,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     load_share: float = 1.0
     """Of all requests, 0..1."""
 
+    @property
+    def output_tokens(self) -> float:
+        """The mean."""
+        shares = sum(kind.share for kind in self.kinds)
+        return sum(kind.share * kind.output_tokens for kind in self.kinds) / shares
+
 
 def tenants_of(load: Load, weights: Mapping[str, float]) -> tuple[Tenant, ...]:
     """The tenants that a load names, or those of `weights`, who then all send alike; one at least.

@@ -89,8 +89,7 @@ def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) ->
     lines.key(2, "routing")
     lines.key(3, "policy", advice.routing.value, advice.routing.reason)
     lines.key(2, "prediction")
-    output = round(ask.load.output_tokens, 1)
-    lines.key(3, "output_tokens", output, "The first guess; what tenants really get is learned.")
+    _figures(lines, 3, advice.prediction)
     lines.key(2, "deadlines")
     _figures(lines, 3, advice.deadlines)
     lines.key(2, "degradation", reason="Under pressure, in this order; protected classes are left alone.")
@@ -105,13 +104,15 @@ def _step(lines: Lines, step: StepAdvice) -> None:
         "below": step.below,
         "max_tokens": step.max_tokens,
         "dwell_s": step.dwell_s,
+        "classes": step.classes,
     }
     if step.step == "fallback":
         figures["pool"] = "another-pool"
-        lines.comment(f"{step.reason} If there is another pool:", 3)
-        lines.comment(f"- {inline(figures)}", 3)
-    else:
+    if step.active:
         lines.item(3, figures, step.reason)
+    else:
+        lines.comment(step.reason, 3)
+        lines.comment(f"- {inline(figures)}", 3)
 
 
 def _classes(lines: Lines, ask: Ask, advice: Advice) -> None:
