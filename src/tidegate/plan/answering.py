@@ -11,7 +11,7 @@ from tidegate.plan.answer import Answer, Impossible, Percentiles
 from tidegate.plan.ask import Ask, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.residence import residence_of
-from tidegate.plan.sizing import Size, holds, size_of
+from tidegate.plan.sizing import Size, crowd_of, holds, size_of
 from tidegate.plan.station import Bound, Latencies
 
 ENDLESS = Latencies(
@@ -43,7 +43,10 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     """What a fleet of that size is, does and costs."""
     replicas, spare, station = size.replicas, max(0, size.spare_replicas), size.station
     load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
-    found = station.latencies(rate, replicas) or ENDLESS
+    if size.crowd is not None:
+        found = size.crowd.latencies(ask.terms)
+    else:
+        found = station.latencies(rate, replicas) or ENDLESS
     bound = _bound(ask, size)
     memory = residence_of(ask.replica, load) if isinstance(ask.replica, Replica) else None
     answer = Answer(
@@ -54,7 +57,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         accelerators=ask.replica.accelerators * replicas if isinstance(ask.replica, Replica) else None,
         requests_per_s=rate,
         utilisation=size.utilisation,
-        utilisation_one_lost=rate / ((replicas - 1) * each) if replicas > 1 else None,
+        utilisation_one_lost=_one_lost(ask, size) if replicas > 1 else None,
         concurrency_per_replica=station.gates.least,
         gates=station.gates,
         requests_per_s_per_replica=each,
@@ -114,12 +117,20 @@ def format_usd(amount: float) -> str:
     return f"${amount:,.0f}" if amount >= 100 else f"${amount:,.2f}"
 
 
+def _one_lost(ask: Ask, size: Size) -> float:
+    left = size.replicas - 1
+    rate = size.requests_per_s if size.crowd is None else crowd_of(ask, size.station, left).rate_per_s
+    return rate / (left * size.station.sustained_per_s)
+
+
 def _bound(ask: Ask, size: Size) -> Bound:
     """What binds a replica; where a budget breaks below the target, that requests are in each other's way.
 
     A gate that is small for want of memory is what makes them wait before it: that goes on binding.
     """
     terms, station = ask.terms, size.station
+    if size.crowd is not None:
+        return station.bound
     serving = max(1, size.replicas - max(0, size.spare_replicas))
     all_of_it = serving * station.sustained_per_s
     if holds(station, terms, terms.target_utilisation * all_of_it, serving):

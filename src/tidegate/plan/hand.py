@@ -45,6 +45,19 @@ class HandStation:
         return self._figures.tpot_s
 
     @property
+    def decode_steps(self) -> float:
+        """Each output token takes a step: nothing is known of prompts."""
+        return self._load.output_tokens
+
+    def completed_per_s(self, inside: int) -> float:
+        """As many servers as there are requests."""
+        return inside / self._service_s
+
+    def tpot_s(self, inside: int) -> float:
+        """The pace, whatever the batch."""
+        return self._figures.tpot_s
+
+    @property
     def bound(self) -> Bound:
         """The pace, and what it was computed from."""
         figures = self._figures

@@ -34,6 +34,7 @@ class ServedStation:
         self._batch = Batch(replica.engine, lengths_of(load))
         self._gates = gates_of(self._batch, terms)
         self._full = self._batch.saturated(self._gates.least)
+        self._saturated = lru_cache(maxsize=None)(self._batch.saturated)
         self._latencies = lru_cache(maxsize=1024)(self._computed)
 
     @property
@@ -45,6 +46,19 @@ class ServedStation:
     def sustained_per_s(self) -> float:
         """Of a batch that is always full."""
         return self._full.requests_per_s
+
+    @property
+    def decode_steps(self) -> float:
+        """Output tokens but the first."""
+        return self._batch.decode_steps
+
+    def completed_per_s(self, inside: int) -> float:
+        """Of a batch that always has so many."""
+        return self._saturated(inside).requests_per_s
+
+    def tpot_s(self, inside: int) -> float:
+        """Of that batch."""
+        return self._saturated(inside).tpot_s
 
     @property
     def full_tpot_s(self) -> float:

@@ -6,21 +6,21 @@ most, and with the spare ones lost it still holds every budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import ceil
 
 import msgspec
 
 from tidegate.core.units import format_number
 from tidegate.plan.answer import Impossible
-from tidegate.plan.ask import Ask, HandFigures, Load, Terms
+from tidegate.plan.ask import Ask, HandFigures, Terms
 from tidegate.plan.ceilings import highest
+from tidegate.plan.crowd import Crowd
 from tidegate.plan.hand import hand_station
 from tidegate.plan.station import Station
 
 MOST_REPLICAS = 100_000
 """A load that needs more is a misprint."""
-ROUNDS = 50
-"""Of a search for what users who wait send."""
 NEAR = 1e-9
 """Relative width in which two figures are the same."""
 
@@ -34,6 +34,8 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: float
     """In the busiest window."""
     station: Station
+    crowd: Crowd | None = None
+    """Users who wait, where they are the load."""
 
     @property
     def utilisation(self) -> float:
@@ -56,7 +58,9 @@ def size_of(ask: Ask) -> Size | Impossible:
     if isinstance(station, Impossible):
         return station
     load, terms = ask.load, ask.terms
-    rate = load.requests_per_s if load.users is None else _rate_of_users(load, terms, station)
+    if load.users is not None:
+        return _size_for_users(ask, station)
+    rate = load.requests_per_s
     if rate is None:
         replicas = terms.replicas or 1
         spare = min(terms.spare_replicas, replicas - 1)
@@ -103,25 +107,46 @@ def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> fl
     return highest(lambda rate: holds(station, terms, rate, replicas - lost), most)
 
 
-def _rate_of_users(load: Load, terms: Terms, station: Station) -> float:
-    """What so many users send who wait for the answer and think: Little's law, where it agrees with itself.
+def _size_for_users(ask: Ask, station: Station) -> Size | Impossible:
+    """The same two conditions; what users send depends on how many replicas there are."""
+    terms = ask.terms
+    needed = _least(lambda crowd: crowd.latencies(terms).held(terms.budgets), ask, station)
+    by_target = _least(lambda crowd: crowd.occupied <= terms.target_utilisation * (1 + NEAR), ask, station)
+    if isinstance(needed, Impossible):
+        return needed
+    if isinstance(by_target, Impossible):
+        return by_target
+    replicas = terms.replicas or max(needed + terms.spare_replicas, by_target)
+    crowd = crowd_of(ask, station, replicas)
+    return Size(
+        replicas=replicas,
+        spare_replicas=replicas - needed,
+        requests_per_s=crowd.rate_per_s,
+        station=station,
+        crowd=crowd,
+    )
 
-    The more replicas, the shorter the answers take and the more is sent: the fastest answer gives the most.
-    """
-    assert load.users is not None
-    rate = load.users / (load.think_s + load.output_tokens / station.sustained_per_s)
-    for _ in range(ROUNDS):
-        needed = fewest(station, terms, rate)
-        if isinstance(needed, Impossible):
-            return rate
-        found = station.latencies(rate, needed + terms.spare_replicas)
-        if found is None:
-            return rate
-        following = load.users / (load.think_s + found.e2e_s.mean)
-        if abs(following - rate) <= NEAR * rate:
-            return following
-        rate = following
-    return rate
+
+def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd:
+    """The users of the load, before so many replicas."""
+    assert ask.load.users is not None
+    return Crowd(station, ask.load.users, ask.load.think_s, replicas)
+
+
+def _least(enough: Callable[[Crowd], bool], ask: Ask, station: Station) -> int | Impossible:
+    """The fewest replicas that are enough, of which any more are."""
+    low, high = 1, 1
+    while not enough(crowd_of(ask, station, high)):
+        low, high = high + 1, 2 * high
+        if high > MOST_REPLICAS:
+            return _too_many(station, float(ask.load.users or 0))
+    while low < high:
+        middle = (low + high) // 2
+        if enough(crowd_of(ask, station, middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return high
 
 
 def _too_many(station: Station, rate_per_s: float) -> Impossible:

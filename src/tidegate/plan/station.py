@@ -64,6 +64,16 @@ class Station(Protocol):
         """TPOT of such a replica."""
 
     @property
+    def decode_steps(self) -> float:
+        """Of a request after its first token, mean."""
+
+    def completed_per_s(self, inside: int) -> float:
+        """Requests per second of one replica that always has so many, at most as many as its gates let in."""
+
+    def tpot_s(self, inside: int) -> float:
+        """TPOT there, mean."""
+
+    @property
     def bound(self) -> Bound:
         """Why its gates and its rate are not higher."""
 
