@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.planning.fits_command import fits
 from tidegate.planning.telling import told
 
 plan_app = typer.Typer(context_settings={"help_option_names": ["-h", "--help"]})
@@ -28,7 +29,13 @@ def _terms(metavar: str, help_: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Terms")
 
 
+def _configuration(metavar: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Configuration")
+
+
 Text = str | None
+
+plan_app.command("fits")(fits)
 
 
 @plan_app.callback(invoke_without_command=True)
@@ -77,6 +84,14 @@ def plan(
     replicas: Annotated[Text, _terms("COUNT", "There are so many: which rate do they carry?")] = None,
     gpus: Annotated[Text, _terms("COUNT", "The same in accelerators.")] = None,
     price: Annotated[Text, _terms("USD", "Of one accelerator, per hour.")] = None,
+    tenants: Annotated[Text, _configuration("NAMES", "Who shares it, by weight: acme=2,lab=1.")] = None,
+    emit: Annotated[Text, _configuration("FILE", "Write it, for serve and simulate.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over what is there.", rich_help_panel="Configuration")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Simulate it on the load.", rich_help_panel="Configuration")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
     """From a load and budgets to replicas: how many, how full, what binds, what they cost.
@@ -94,7 +109,9 @@ def plan(
         from tidegate.planning.asking import question_of
         from tidegate.planning.options import Options
         from tidegate.planning.session import show
+        from tidegate.planning.wanted import wanted_of
 
         written = {name.removesuffix("_"): value for name, value in context.params.items() if name != "json"}
         written["catalog"] = tuple(catalog or ())
-        show(question_of(Options(**written)), json=json)
+        options = Options(**written)
+        show(question_of(options), wanted_of(options), json=json)
