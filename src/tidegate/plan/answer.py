@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from tidegate.plan.advised import Advice
+from tidegate.plan.alternatives import Apart, Found
 from tidegate.plan.residence import Residence
 
 Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
@@ -181,6 +182,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """US dollars, for all replicas."""
     cost_per_million_output_tokens: float | None = None
     """At the mean rate."""
+    price_per_accelerator_hour: float | None = None
+    price_source: str = ""
+    """Who asks it, and when; prices differ two- to fourfold, and `--price` says another."""
     room: tuple[Room, ...] = ()
     waits: tuple[Wait, ...] = ()
     changes: tuple[Change, ...] = ()
@@ -189,6 +193,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Of batch work; latencies other than TPOT are null."""
     hours: tuple[HourAnswer, ...] = ()
     """A schedule; empty where none was asked for."""
+    disaggregated: Apart | None = None
+    """Of replicas that compute prompts apart from those that decode: the others' figures are of both."""
+    search: Found | None = None
+    """What else it could be; None where one replica was asked about."""
     advice: Advice | None = None
     """With which limits, queues and gates it should be served."""
     warnings: tuple[str, ...] = ()

@@ -75,6 +75,8 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         memory=memory,
         cost_per_hour=cost_per_hour(ask, size),
         cost_per_million_output_tokens=cost_per_million(ask, size),
+        price_per_accelerator_hour=ask.terms.per_hour_usd,
+        price_source=_price_source(ask),
         warnings=_warnings(ask.terms, size),
     )
     return msgspec.structs.replace(answer, summary=summary_of(answer))
@@ -92,6 +94,21 @@ def cost_per_million(ask: Ask, size: Size) -> float | None:
     cost = cost_per_hour(ask, size)
     per_hour = size.requests_per_s / ask.load.peak_ratio * ask.load.output_tokens * 3600
     return None if cost is None else cost / per_hour * 1e6
+
+
+def _price_source(ask: Ask) -> str:
+    """Of the catalogue's price, if that is the one."""
+    deployment = ask.replica.deployment if isinstance(ask.replica, Replica) else None
+    price = deployment.accelerator.price if deployment is not None else None
+    told = ask.terms.per_hour_usd
+    if told is None:
+        return ""
+    if price is None or price.per_hour_usd != told:
+        return "as asked"
+    parts = [part for part in (price.source, price.dated) if part]
+    if price.low_usd is not None and price.high_usd is not None:
+        parts.append(f"elsewhere ${price.low_usd:,.2f} to ${price.high_usd:,.2f}")
+    return ", ".join(parts)
 
 
 def summary_of(answer: Answer) -> str:

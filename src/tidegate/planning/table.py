@@ -101,6 +101,9 @@ def _facts(answer: Answer) -> Table:
         "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
     )
     grid.add_row("sustains", f"{each} requests/s per replica: {tokens}")
+    if answer.price_per_accelerator_hour is not None:
+        price = f"${answer.price_per_accelerator_hour:,.2f} per accelerator-hour"
+        grid.add_row("price", f"{price} ({answer.price_source})")
     if answer.memory is not None:
         for name, words in _memory(answer.memory):
             grid.add_row(name, words)
