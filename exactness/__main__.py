@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from exactness.cases import COVERAGE, COVERAGE_SEEDS, REPLICATIONS, SEEDS, Case, exact
+from exactness.cases import COVERAGE, REPLICATIONS, Case, exact, exact_within
 from exactness.estimates import coverage, replications
 from exactness.report import Covered, Estimated, page
 
@@ -18,14 +18,15 @@ PAGE = Path(__file__).parents[1] / "docs" / "exactness.md"
 
 def estimated(case: Case, cores: Executor) -> list[Estimated]:
     """Each figure of a case that theory knows."""
-    found = replications(case.system, case.requests, SEEDS, cores)
+    found = replications(case.system, case.requests, case.seeds, cores)
     return [Estimated(case, figure, value, found[figure]) for figure, value in exact(case.system).items()]
 
 
-def covered(case: Case, cores: Executor) -> Covered:
-    """The mean of a case, or its losses."""
-    figure, value = next(iter(exact(case.system).items()))
-    return Covered(case, figure, value, coverage(case.system, value, case.requests, COVERAGE_SEEDS, cores))
+def covered(case: Case, cores: Executor) -> list[Covered]:
+    """Each figure of which a run states an interval, and that theory knows."""
+    truths = exact_within(case.system)
+    found = coverage(case, truths, cores)
+    return [Covered(case, figure, value, found[figure]) for figure, value in truths.items()]
 
 
 def main() -> int:
@@ -39,8 +40,9 @@ def main() -> int:
                 console.print(estimate.row())
                 estimates.append(estimate)
         for case in COVERAGE:
-            intervals.append(covered(case, cores))
-            console.print(intervals[-1].row())
+            for interval in covered(case, cores):
+                console.print(interval.row())
+                intervals.append(interval)
     PAGE.write_text(page(estimates, intervals))
     missed = [each.missed for each in estimates] + [each.missed for each in intervals]
     return 1 if any(missed) else 0

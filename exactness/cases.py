@@ -15,16 +15,10 @@ from typing import NamedTuple
 from exactness import theory
 from exactness.systems import CV2, System
 
-
-class Case(NamedTuple):
-    """A system, and customers per run."""
-
-    system: System
-    requests: int
-
-
 SEEDS = range(2_000, 2_040)
 """Of the replications."""
+OTHER_SEEDS = range(6_000, 6_080)
+"""Of a second opinion on M/M/50/50: with `SEEDS`, and steps of 1/1000 of a service, it was 3.1 errors off."""
 COVERAGE_SEEDS = range(3_000, 3_200)
 """Of the runs whose own intervals are judged."""
 
@@ -32,6 +26,17 @@ MEAN_WITHIN, P99_WITHIN = 0.02, 0.05
 """Half of a 95 % interval, relative to the figure, at most."""
 COVERED = (0.90, 0.99)
 """Share of 95 % intervals that hold the truth."""
+MISLED = 0.10
+"""Share of runs that miss it without a warning, where most warn; at most."""
+
+
+class Case(NamedTuple):
+    """A system, customers per run, and the seeds of its runs."""
+
+    system: System
+    requests: int
+    seeds: range = SEEDS
+
 
 REPLICATIONS = (
     Case(System("M", 1, 0.9), 60_000),
@@ -44,14 +49,18 @@ REPLICATIONS = (
     Case(System("M", 1, 0.5, governed=True, places=0), 2_000),
     Case(System("M", 4, 0.75, governed=True, places=0), 4_000),
     Case(System("M", 50, 0.95, governed=True, places=0), 8_000),
+    Case(System("M", 50, 0.95, governed=True, places=0), 8_000, OTHER_SEEDS),
 )
 
 COVERAGE = (
-    Case(System("M", 1, 0.5), 10_000),
-    Case(System("D", 1, 0.5), 5_000),
-    Case(System("E2", 1, 0.5), 8_000),
-    Case(System("M", 4, 0.7, governed=True), 5_000),
-    Case(System("M", 4, 0.75, governed=True, places=0), 4_000),
+    Case(System("M", 1, 0.5), 10_000, COVERAGE_SEEDS),
+    Case(System("D", 1, 0.5), 5_000, COVERAGE_SEEDS),
+    Case(System("E2", 1, 0.5), 8_000, COVERAGE_SEEDS),
+    Case(System("M", 4, 0.7, governed=True), 5_000, COVERAGE_SEEDS),
+    Case(System("M", 4, 0.75, governed=True, places=0), 4_000, COVERAGE_SEEDS),
+    Case(System("M", 1, 0.9), 10_000, COVERAGE_SEEDS),
+    Case(System("D", 1, 0.9), 10_000, COVERAGE_SEEDS),
+    Case(System("M", 4, 0.9), 5_000, COVERAGE_SEEDS),
 )
 
 
@@ -63,3 +72,12 @@ def exact(system: System) -> dict[str, float]:
     if system.service == "M":
         return {"mean": theory.mmc_wait(servers, load), "p99": theory.mmc_wait_p99(servers, load)}
     return {"mean": theory.mg1_wait(load, CV2[system.service])}
+
+
+def exact_within(system: System) -> dict[str, float]:
+    """The same of what a single run states intervals of: `p95`, too, where `p99` is known."""
+    known = exact(system)
+    if "p99" not in known:
+        return known
+    p95 = theory.mmc_wait_beyond(system.servers, system.load, 0.05)
+    return {"mean": known["mean"], "p95": p95, "p99": known["p99"]}

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
-from math import inf, nan, sqrt
+from math import inf, isinf, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from exactness import theory
+from exactness.cases import Case
 from exactness.systems import CV2, Sample, System, Values, sample
-from tidegate.simulate.intervals import mean_within, t_quantile
+from tidegate.simulate.intervals import Estimate, mean_within, spread_within, t_quantile
+from tidegate.simulate.results import saturated
 
 FASTER = 1 / 0.95
 """Speed of the server whose queue is a control of one server's."""
@@ -117,17 +119,44 @@ def replications(system: System, requests: int, seeds: range, cores: Executor) -
     }
 
 
-def coverage(system: System, exact: float, requests: int, seeds: range, cores: Executor) -> float:
-    """Share of runs, one per seed, whose own 95 % interval (batch means) holds the exact figure."""
-    held = list(cores.map(partial(_covers, system, exact, requests), seeds))
-    return sum(held) / len(held)
+class Coverage(NamedTuple):
+    """How the intervals of single runs did: shares of the runs, 0..1."""
+
+    held: float
+    """The truth is inside."""
+    warned: float
+    """The run is said to be too short, for all figures or for this one."""
+    misled: float
+    """The truth is outside, and nothing warned."""
 
 
-def _covers(system: System, exact: float, requests: int, seed: int) -> bool:
+def coverage(case: Case, truths: dict[str, float], cores: Executor) -> dict[str, Coverage]:
+    """Of each figure: whether the 95 % intervals of single runs hold what is exact."""
+    runs = list(cores.map(partial(_held_and_warned, case.system, truths, case.requests), case.seeds))
+    found = {}
+    for figure in truths:
+        held, warned = np.array([run[figure] for run in runs], dtype=np.bool_).T
+        shares = (held, warned, ~held & ~warned)
+        found[figure] = Coverage(*(float(each.mean()) for each in shares))
+    return found
+
+
+def _held_and_warned(
+    system: System, truths: dict[str, float], requests: int, seed: int
+) -> dict[str, tuple[bool, bool]]:
     waits = sample(system, requests, seed).waits[requests // 10 :]
-    found = mean_within(waits if system.places is None else _refusals(waits))
-    return found.low <= exact <= found.high
+    if system.places is not None:
+        refused = mean_within(np.where(waits == inf, 1.0, 0.0))
+        return {"refused": (_holds(refused, truths["refused"]), False)}
+    spread = spread_within(waits)
+    doubtful = spread.short or saturated(spread)
+    found = {}
+    for figure, truth in truths.items():
+        estimate: Estimate = getattr(spread, figure)
+        warned = doubtful or isinf(estimate.high) or figure in spread.thin
+        found[figure] = (_holds(estimate, truth), warned)
+    return found
 
 
-def _refusals(waits: Values) -> Values:
-    return np.where(waits == inf, 1.0, 0.0)
+def _holds(estimate: Estimate, truth: float) -> bool:
+    return estimate.low <= truth <= estimate.high

@@ -1,7 +1,12 @@
 """What do the simulator's requests wait, where it is set up as a queue that theory knows?
 
-A replica whose steps always take the same is a server; its mean service is a thousand steps. Either it keeps
-its queue itself, or the governor does, of a replica that it gives no more than it can compute.
+A replica whose steps always take the same is a server. Either it keeps its queue itself, or the governor
+does, of a replica that it gives no more than it can compute.
+
+Where several are served at a time, who finds a server free joins the others at their next step, and holds the
+server half a step longer than it is served. That is load: with steps of a thousandth of the service, the
+losses of M/M/50/50 at 0.95 rise by 0.3 %. Decoding advances in closed form between events, so that shorter
+steps cost no more.
 """
 
 from __future__ import annotations
@@ -41,7 +46,8 @@ from tidegate.workload.requests import OpenLoop, PlannedRequest
 
 Values = NDArray[np.float64]
 
-STEP_S = 1e-3
+STEP_S = 1e-5
+"""A hundred thousandth of the mean service."""
 
 SERVICES: dict[str, Callable[[Random], float]] = {
     "M": lambda rng: rng.expovariate(1.0),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heapify, heapreplace
+from heapq import heapify, heappop, heappush, heapreplace
 from math import log
 
 
@@ -28,7 +28,12 @@ def mmc_wait(servers: int, load: float) -> float:
 
 def mmc_wait_p99(servers: int, load: float) -> float:
     """Time in the queue that one in a hundred exceeds."""
-    return max(0.0, log(erlang_c(servers, servers * load) / 0.01) / (servers * (1 - load)))
+    return mmc_wait_beyond(servers, load, 0.01)
+
+
+def mmc_wait_beyond(servers: int, load: float, share: float) -> float:
+    """Time in the queue that this share (0..1) of customers exceeds."""
+    return max(0.0, log(erlang_c(servers, servers * load) / share) / (servers * (1 - load)))
 
 
 def mg1_wait(load: float, cv2: float) -> float:
@@ -37,6 +42,19 @@ def mg1_wait(load: float, cv2: float) -> float:
     Source: Pollaczek (1930) and Khinchin (1932); `cv2` 0 is M/D/1, 1 is M/M/1.
     """
     return load * (1 + cv2) / (2 * (1 - load))
+
+
+def refusals(servers: int, gaps: Sequence[float], services: Sequence[float]) -> list[bool]:
+    """Which customers find all servers taken, where nobody waits."""
+    now, found, free_at = 0.0, list[bool](), list[float]()
+    for gap, service in zip(gaps, services, strict=True):
+        now += gap
+        while free_at and free_at[0] <= now:
+            heappop(free_at)
+        found.append(len(free_at) == servers)
+        if len(free_at) < servers:
+            heappush(free_at, now + service)
+    return found
 
 
 def waits(servers: int, gaps: Sequence[float], services: Sequence[float]) -> list[float]:

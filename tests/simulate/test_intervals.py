@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from scipy import signal, stats
 
 from tidegate.simulate.intervals import (
-    FEWEST,
     Estimate,
     Method,
     Spread,
-    Values,
-    batches_of,
     estimate_over,
     mean_within,
     spread_over,
@@ -26,6 +23,7 @@ from tidegate.simulate.intervals import (
     t_quantile,
     warm_up,
 )
+from tidegate.simulate.spectrum import FEWEST, Values
 
 
 def autoregressive(phi: float, count: int, rng: np.random.Generator) -> Values:
@@ -73,7 +71,7 @@ def test_intervals_within_a_run_cover(
         found: list[Estimate] = [getattr(run, name) for run in runs]
         covered = sum(each.low <= true <= each.high for each in found) / len(runs)
         assert 0.90 <= covered <= 0.99, (name, covered)
-    assert {run.method for run in runs} == {Method.BATCHES}
+    assert {run.method for run in runs} == {Method.SPECTRUM}
 
 
 def test_intervals_over_seeds_cover() -> None:
@@ -91,15 +89,70 @@ def test_intervals_over_seeds_cover() -> None:
     assert all(0.90 <= count / 200 <= 0.99 for count in covered.values()), covered
 
 
-def test_correlated_values_need_longer_batches() -> None:
-    """Independent values get the most batches, others fewer; where none are enough the spread says so."""
-    rng = np.random.default_rng(5)
-    free, tied, walk = (autoregressive(phi, 4_096, rng) for phi in (0.0, 0.97, 0.99999))
+def waits(load: float, runs: int, count: int, rng: np.random.Generator) -> Values:
+    """Those of as many runs of M/D/1, from an empty queue on, without their first tenth. Service takes 1."""
+    gaps = rng.exponential(1 / load, (runs, count))
+    walk = np.cumsum(1 - gaps, axis=1)
+    found: Values = walk - np.minimum(np.minimum.accumulate(walk, axis=1), 0)
+    return found[:, count // 10 :]
 
-    assert batches_of(free) == 32
-    assert batches_of(tied) < 32
-    assert not spread_within(free).correlated
-    assert spread_within(walk).correlated
+
+@pytest.mark.parametrize("load, count", [(0.5, 5_000), (0.7, 5_000), (0.8, 20_000), (0.9, 50_000)])
+def test_intervals_of_a_queue_cover(load: float, count: int) -> None:
+    """The mean wait is inside in 90 to 99 % of runs, and few runs that are long enough are called short."""
+    rng = np.random.default_rng(count)
+    spreads = [spread_within(run) for run in waits(load, 200, count, rng)]
+
+    exact = load / (2 * (1 - load))  # Pollaczek and Khinchin
+    covered = [spread.mean.low <= exact <= spread.mean.high for spread in spreads]
+    assert 0.90 <= sum(covered) / len(covered) <= 0.99
+    assert sum(spread.short for spread in spreads) / len(spreads) <= 0.15
+
+
+@pytest.mark.parametrize("load, count", [(0.9, 5_000), (0.95, 5_000), (0.95, 20_000)])
+def test_few_runs_mislead_where_all_are_too_short(load: float, count: int) -> None:
+    """Near saturation runs say that they are too short: at most one in ten misses the truth and does not."""
+    rng = np.random.default_rng(round(load * count))
+    spreads = [spread_within(run) for run in waits(load, 200, count, rng)]
+
+    exact = load / (2 * (1 - load))
+    misled = [not spread.short and not spread.mean.low <= exact <= spread.mean.high for spread in spreads]
+    assert sum(spread.short for spread in spreads) / len(spreads) > 0.5
+    assert sum(misled) / len(misled) <= 0.10
+
+
+def test_a_run_is_short_for_what_hangs_together() -> None:
+    """Independent values are soon enough; of some that wander to and fro over the whole run none are."""
+    rng = np.random.default_rng(5)
+    free, tied, walk = (10 + autoregressive(phi, 4_096, rng) for phi in (0.0, 0.97, 0.99999))
+
+    assert not spread_within(free).short
+    assert not spread_within(tied).short
+    assert spread_within(walk).short
+
+
+def test_the_upper_end_is_farther() -> None:
+    """A quiet run looks surer than it is: a higher mean is believed possible with the error it would have."""
+    values = as_waits(autoregressive(0.9, 5_000, np.random.default_rng(8)))
+    spread, even = spread_within(values), mean_within(values)
+    half = even.high - even.value
+
+    assert even.value - even.low == pytest.approx(half)
+    for end in (spread.mean.low, spread.mean.high):
+        assert abs(end - even.value) == pytest.approx(half * (end / even.value) ** 2)
+    assert spread_within(values - 1).mean == mean_within(values - 1)  # no latencies
+
+
+def test_what_says_little_of_a_mean() -> None:
+    """From an error of a quarter on twice the mean is possible, and from one of the whole on anything."""
+    rng = np.random.default_rng(9)
+    few, one = as_waits(rng.standard_normal(50)), np.where(np.arange(40) == 20, 1.0, 0.0)
+    half = mean_within(few).high / float(few.mean()) - 1
+
+    assert 0.25 < half < 0.5
+    assert spread_within(few).short
+    assert spread_within(few).mean.high == pytest.approx(2 * few.mean())
+    assert spread_within(one).mean.high == inf
 
 
 def test_a_wider_interval_for_values_that_hang_together() -> None:
@@ -139,13 +192,13 @@ def test_what_the_sample_does_not_bound() -> None:
 
 
 def test_few_values_have_no_interval() -> None:
-    """One too few for eight batches of four: figures, but no interval."""
+    """One too few: figures, but no interval."""
     spread = spread_within(np.arange(FEWEST - 1.0))
 
     assert (spread.method, spread.parts, spread.mean.value) == (Method.NONE, 0, 15.0)
     assert isnan(spread.mean.low)
     assert isnan(spread.p99.high)
-    assert spread_within(np.arange(float(FEWEST))).method == Method.BATCHES
+    assert spread_within(np.arange(float(FEWEST))).method == Method.SPECTRUM
 
 
 def test_no_values() -> None:

@@ -25,6 +25,7 @@ from tidegate.simulate.intervals import Estimate, spread_within
 from tidegate.simulate.knee import curves_of, knee_place
 from tidegate.simulate.results import Conservation, PointResult, Result, point_over
 from tidegate.simulate.run import RunResult
+from tidegate.simulate.spectrum import Values
 from tidegate.simulate.table import as_table, between, reason_words
 
 FULL = FILE.replace("queue:", "gate: {max_concurrency: 2}\n    queue:")
@@ -138,7 +139,7 @@ def test_the_table_of_a_point(runs: list[RunResult]) -> None:
 
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    for words in ("TTFT", "95 % intervals: within one run, from the means of", "chat"):
+    for words in ("TTFT", "95 % intervals: within one run, from its 32 slowest waves", "chat"):
         assert words in text
     arrived = runs[0].counts.arrived if runs[0].counts else 0
     assert re.search(rf"of all +{arrived:,} arrived \(\d+ retries\) = [\d,]+ finished \+ ", text)
@@ -146,16 +147,21 @@ def test_the_table_of_a_point(runs: list[RunResult]) -> None:
 
 
 def test_near_saturation() -> None:
-    """Where half of all queue, one run is too sure of itself; several are not, nor one with room."""
+    """Where half of all queue, a run says little until for how long is known; several runs say more."""
+    full = ran(FULL, load={"rate_per_s": 3.0, "for_s": 400.0})  # of which half queue, as long as they may
+    around = np.random.default_rng(1).permutation(np.linspace(0.0, 2.0, 400))
 
-    def warned(*found: RunResult) -> bool:
-        return any("near saturation" in warning for warning in point_over(point_of(), found).warnings)
+    def warned(queued: Values, runs: int = 1) -> bool:
+        total = msgspec.structs.replace(full.figures.total, queued_s=spread_within(queued))
+        run = msgspec.structs.replace(full, figures=msgspec.structs.replace(full.figures, total=total))
+        return any("near saturation" in each for each in point_over(point_of(), [run] * runs).warnings)
 
-    full = [ran(FULL, seed=seed, load={"rate_per_s": 3.0, "for_s": 400.0}) for seed in (1, 2)]
-
-    assert warned(full[0])
-    assert not warned(*full)
-    assert not warned(ran(load={"rate_per_s": 1.0, "for_s": 200.0}))
+    assert warned(around[:100])
+    assert not warned(around)  # known to a tenth
+    assert not warned(around[:100], runs=2)
+    assert not warned(np.where(np.arange(100) % 5, 0.0, 5.0))  # most do not queue
+    assert warned(np.ones(20))  # too few for an interval
+    assert not any("near saturation" in each for each in point_over(point_of(), [full]).warnings)
 
 
 def test_reasons_in_words() -> None:

@@ -32,12 +32,12 @@ from tidegate.simulate.fairness import jain_index
 from tidegate.simulate.intervals import (
     Estimate,
     Spread,
-    Values,
     estimate_over,
     mean_within,
     spread_over,
     spread_within,
 )
+from tidegate.simulate.spectrum import Values
 
 MOST_TENANTS = 100
 """Tenants with figures of their own: those with the most requests."""

@@ -1,8 +1,13 @@
 """How sure is a figure of a simulation? Intervals, within one run and over several; and where warm-up ends.
 
-Requests of one run resemble their neighbours, so that the usual interval of independent samples would be far
-too narrow. Within a run the interval comes from the means of long batches; over several seeds, whose runs are
-independent, from one figure per run. Every interval is two-sided at 95 %.
+Requests of one run resemble their neighbours, so that the usual interval of independent samples would be
+far too narrow. Within a run the standard error comes from its slowest waves (`spectrum`); over several seeds,
+whose runs are independent, from one figure per run. Every interval is two-sided at 95 %.
+
+**Of latencies the upper end is the farther one.** In a queue under load the error of a mean wait grows with
+the square of that mean (Whitt 1989, "Planning queueing simulations"), so that a run that happened to be quiet
+looks surer than it is. A higher mean is therefore held possible where what was seen lies within the error
+that a run with *that* mean would have.
 """
 
 from __future__ import annotations
@@ -14,27 +19,17 @@ from math import atan, cos, fsum, inf, isnan, nan, pi, sin, sqrt
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-Values = NDArray[np.float64]
+from tidegate.simulate.spectrum import StandardError, Values, standard_error
 
 LEVEL = 0.95
 PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 TAIL_SAMPLES = 100
 """A percentile with fewer samples beyond it rests on a handful of requests."""
-BATCHES = (32, 16, 8)
-"""Numbers of batches, tried in this order. More than 30 narrow an interval by little (Schmeiser 1982)."""
-FINER = 4
-CORRELATED = 0.25
-"""Batches are long enough once the means of batches `FINER` times as short hang together by less (lag 1).
-
-The idea is Law and Carson's (1979), who judge 400 short batches and use 40: the correlation of a few batches
-is mostly noise. Theirs is 0.4; with 0.25 intervals under load held the truth in 88 to 94 % of simulated runs
-instead of 83 to 88 %, and others in as many as before. Close to saturation it is 60 to 92 %, and several
-seeds are what helps (docs/guides/simulate.md).
-"""
-FEWEST = BATCHES[-1] * FINER
-"""Samples below which a run has no interval."""
+SURE = 0.25
+"""Half of an interval, relative to its mean: beyond it no mean is too high if errors grow so."""
+FORGOTTEN = 0.03
+"""For how long values may resemble each other, as a share of the run: at least 33 such stretches."""
 
 
 class Method(StrEnum):
@@ -42,8 +37,8 @@ class Method(StrEnum):
 
     SEEDS = "seeds"
     """Student's t over one figure per seed."""
-    BATCHES = "batch_means"
-    """Student's t over the means of batches; for a percentile, of the share of values below it."""
+    SPECTRUM = "spectrum"
+    """Student's t, with the error that a run's slowest waves give; for a percentile, of the share below."""
     NONE = "none"
     """Too few samples for any."""
 
@@ -63,9 +58,9 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Samples, over all seeds."""
     method: Method
     parts: int
-    """Batches or seeds that the intervals rest on."""
-    correlated: bool = False
-    """Even the longest batches hang together: the intervals are too narrow, and the run too short."""
+    """Waves or seeds that the intervals rest on."""
+    short: bool = False
+    """The run is too short for how long its values resemble each other, or for how much they vary."""
     thin: tuple[str, ...] = ()
     """Percentiles with fewer than `TAIL_SAMPLES` samples beyond them in some run."""
     mean: Estimate
@@ -76,16 +71,17 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spread_within(values: Values) -> Spread:
-    """A run's values, in the order in which they arose."""
+    """A run's latencies, in the order in which they arose."""
     ordered = np.sort(values)
-    batches = batches_of(values)
+    found = standard_error(values)
+    mean = _mean(values)
     return Spread(
         count=len(values),
-        method=Method.BATCHES if batches else Method.NONE,
-        parts=batches,
-        correlated=bool(batches) and _hangs_together(values, batches),
+        method=Method.SPECTRUM if found else Method.NONE,
+        parts=found.degrees if found else 0,
+        short=found is not None and _short(mean, found),
         thin=_thin(len(values)),
-        mean=mean_within(values),
+        mean=_upwards(mean, found) if found and ordered[0] >= 0 else _around(mean, found),
         p50=_percentile(values, ordered, PERCENTILES["p50"]),
         p95=_percentile(values, ordered, PERCENTILES["p95"]),
         p99=_percentile(values, ordered, PERCENTILES["p99"]),
@@ -128,21 +124,8 @@ def estimate_over(values: Sequence[float]) -> Estimate:
 
 
 def mean_within(values: Values) -> Estimate:
-    """The mean of a run's values, in their order, by batch means."""
-    if not len(values):
-        return Estimate()
-    mean, half = float(np.mean(values)), _half_width(values)
-    return Estimate(mean, mean - half, mean + half)
-
-
-def batches_of(values: Values) -> int:
-    """How many batches the interval of a run rests on; 0 if it has too few values for any."""
-    if len(values) < FEWEST:
-        return 0
-    for count in BATCHES:
-        if len(values) >= count * FINER and not _hangs_together(values, count):
-            return count
-    return BATCHES[-1]
+    """The mean of a run's rates or shares, in their order: as far up as down."""
+    return _around(_mean(values), standard_error(values))
 
 
 def warm_up(values: Values) -> int | None:
@@ -192,6 +175,42 @@ def _t_below(t: float, degrees: int) -> float:
     return 0.5 + ((angle + within) / pi if odd else within / 2)
 
 
+def _mean(values: Values) -> float:
+    return float(np.mean(values)) if len(values) else nan
+
+
+def _half(found: StandardError) -> float:
+    return t_quantile(0.5 + LEVEL / 2, found.degrees) * found.error
+
+
+def _around(mean: float, found: StandardError | None) -> Estimate:
+    if found is None:
+        return Estimate(mean)
+    half = _half(found)
+    return Estimate(mean, mean - half, mean + half)
+
+
+def _upwards(mean: float, found: StandardError) -> Estimate:
+    """Of values from 0 on: the true means m with |m - mean| <= half x (m / mean)^2.
+
+    Beyond `SURE` no m is too high. Then the end is twice the mean, or where the interval of the reciprocal
+    ends if that is farther; such a run is called short.
+    """
+    half = _half(found)
+    if not half:
+        return Estimate(mean, mean, mean)
+    relative = half / mean
+    low = 2 * mean / (1 + sqrt(1 + 4 * relative))
+    if relative >= 1:
+        return Estimate(mean, low, inf)
+    high = max(2 * mean / (1 + sqrt(max(0.0, 1 - 4 * relative))), mean / (1 - relative))
+    return Estimate(mean, low, high)
+
+
+def _short(mean: float, found: StandardError) -> bool:
+    return found.memory > FORGOTTEN or _half(found) > SURE * abs(mean)
+
+
 def _percentile(values: Values, ordered: Values, ratio: float) -> Estimate:
     """Where the share of values below is `ratio`, and where it is so by the interval of that share.
 
@@ -201,49 +220,28 @@ def _percentile(values: Values, ordered: Values, ratio: float) -> Estimate:
     if not len(values):
         return Estimate()
     value = float(np.quantile(ordered, ratio))
-    half = _half_width((values <= value).astype(np.float64))
-    if isnan(half):
+    found = standard_error((values <= value).astype(np.float64))
+    if found is None:
         return Estimate(value)
-    # Beyond the sample nothing is known: its maximum is no bound of a percentile that may lie above it.
+    half = _half(found)
     low = float(np.quantile(ordered, ratio - half)) if half < ratio else -inf
-    high = float(np.quantile(ordered, ratio + half)) if ratio + half < 1 else inf
-    return Estimate(value, low, high)
+    return Estimate(value, low, _upper(ordered, value, ratio, half))
 
 
-def _half_width(values: Values) -> float:
-    count = batches_of(values)
-    if not count:
-        return nan
-    variance = float(np.var(_means(values, count), ddof=1)) * _left_out(_correlation(values, count))
-    return t_quantile(0.5 + LEVEL / 2, count - 1) * sqrt(variance / count)
+def _upper(ordered: Values, value: float, ratio: float, half: float) -> float:
+    """The first value that is too far up for the share below it.
 
-
-def _left_out(correlation: float) -> float:
-    """By how much the variance of a mean is above what batches as long as four that hang together say.
-
-    For means whose correlation falls off as its powers: all lags against those within a batch.
+    In a queue under load the error of that share grows as the percentile does; among independent values it
+    does not. Its root is between, and measured: such intervals held the truth (docs/exactness.md).
     """
-    r = min(max(0.0, correlation), 0.95)
-    within = 1 + 2 * (0.75 * r + 0.5 * r**2 + 0.25 * r**3)
-    return (1 + r) / (1 - r) / within
-
-
-def _hangs_together(values: Values, batches: int) -> bool:
-    return _correlation(values, batches) >= CORRELATED
-
-
-def _correlation(values: Values, batches: int) -> float:
-    """Of the means of neighbouring batches that are `FINER` times as short; 0 where nothing varies."""
-    means = _means(values, batches * FINER)
-    means = means - means.mean()
-    variance = float(means @ means)
-    return float(means[1:] @ means[:-1]) / variance if variance > 0 else 0.0
-
-
-def _means(values: Values, batches: int) -> Values:
-    size = len(values) // batches
-    means: Values = values[: size * batches].reshape(batches, size).mean(axis=1)
-    return means
+    tail = ordered[int(ratio * len(ordered)) :]
+    grows = value > 0 and ordered[0] >= 0
+    allowed = half * np.sqrt(tail / value) if grows else np.full(len(tail), half)
+    too_far = np.arange(len(tail)) / len(ordered) > allowed
+    if too_far.any():
+        return float(tail[np.argmax(too_far)])
+    # Beyond the sample nothing is known: its maximum is no bound of a percentile that may lie above it.
+    return float(tail[-1]) if ratio + half < 1 else inf
 
 
 def _thin(count: int) -> tuple[str, ...]:

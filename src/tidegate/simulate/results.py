@@ -36,12 +36,15 @@ BOUNDARIES = {
 
 CHANGING = "load or fleet change over the run: intervals, which take them for steady, are rough"
 TOO_SHORT = (
-    "even the longest batches hang together, so that the intervals are too narrow: run longer, or --repeat"
+    "the run is short for how much latencies vary, and for how long they resemble each other: intervals are "
+    "wide, and rough: run longer, or --repeat"
 )
 SATURATED = (
-    "half of the requests queued, and near saturation one run's intervals are too narrow (above 80 % "
-    "of capacity they hold the truth in 60 to 90 % of runs): --repeat"
+    "half of the requests queued, and near saturation a quiet run looks surer than it is: run longer, "
+    "or --repeat"
 )
+KNOWN = 0.9
+"""The lower end of what requests queued, relative to it, from which a run was long enough to be believed."""
 
 
 class Conservation(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +137,11 @@ def latencies(figures: Figures) -> list[tuple[str, Spread]]:
     return [("TTFT", total.ttft_s), ("TPOT", total.tpot_s), ("E2E", total.e2e_s), ("queued", total.queued_s)]
 
 
+def saturated(queued: Spread) -> bool:
+    """Whether a run is too short to be believed alone: half queued, and for how long is hardly known."""
+    return queued.p50.value > 0 and not queued.mean.low >= KNOWN * queued.mean.value
+
+
 def _conserved(runs: Sequence[RunResult]) -> Conservation | None:
     """None if no run was complete."""
     whole = [run for run in runs if run.counts is not None]
@@ -173,9 +181,9 @@ def _warnings(
     if bursts:
         names = ", ".join(sorted(bursts))
         yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
-    if any(spread.correlated for _, spread in spreads):
+    if any(spread.short for _, spread in spreads):
         yield CHANGING if runs[0].changing else TOO_SHORT
-    elif len(runs) == 1 and figures.total.queued_s.p50.value > 0:
+    elif len(runs) == 1 and saturated(figures.total.queued_s):
         yield SATURATED
     if any(spread.method is Method.NONE for _, spread in spreads):
         yield "too few samples for intervals; run longer"

@@ -53,8 +53,8 @@ def interval_words(spread: Spread) -> str:
     """How the intervals of a spread were found."""
     if spread.method is Method.SEEDS:
         return f"95 % intervals: Student's t over {spread.parts} seeds"
-    if spread.method is Method.BATCHES:
-        return f"95 % intervals: within one run, from the means of {spread.parts} batches"
+    if spread.method is Method.SPECTRUM:
+        return f"95 % intervals: within one run, from its {spread.parts} slowest waves"
     return "no intervals: too few samples"
 
 
