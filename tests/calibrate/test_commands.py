@@ -27,8 +27,10 @@ from tidegate.config.profiles import read_profile
 from tidegate.core.curve import Linear
 from tidegate.core.errors import ConfigurationError
 from tidegate.emulator.replica_server import Options
+from tidegate.planning.commands import plan_app
 from tidegate.sim.profiles import Profile
 from tidegate.sim.settings import ReplicaSettings
+from tidegate.simulate.commands import simulate
 from tidegate.workload.requests import PlannedRequest
 
 PROFILE = Profile(
@@ -168,6 +170,27 @@ def test_scrapes_as_json(tmp_path: Path) -> None:
     assert report["profile"]["measured"]["prompt_tokens"] is None
     assert report["profile"]["replica"]["kv_tokens"] == 65_536
     assert any("e (prompt" in warning for warning in report["profile"]["measured"]["warnings"])
+
+
+def test_whoever_takes_the_profile_says_where_it_ends(tmp_path: Path) -> None:
+    """`simulate` and `plan` answer from the file, and name what its bounds allow beyond what was measured."""
+    out = tmp_path / "mine.yaml"
+    given = ["--max-num-seqs", "99", "--kv-tokens", "65536", "--context-tokens", "1000"]
+    called("--records", records_in(tmp_path / "r", served_run()[0]), *given, "--out", out)
+    (tmp_path / "fleet.yaml").write_text('pools: {m: {replicas: [{url: "http://a:1"}]}}')
+
+    commands = typer.Typer()
+    commands.command("simulate")(simulate)
+    commands.add_typer(plan_app, name="plan")
+    load = ["--input", "300", "--output", "100", "--qps", "2", "--ttft", "1s", "--tpot", "50ms", "--json"]
+    for options in (
+        ["plan", "--profile", str(out), *load],
+        ["simulate", str(tmp_path / "fleet.yaml"), "--profile", str(out), "--for", "5s", "--json"],
+    ):
+        result = CliRunner().invoke(commands, options)
+        assert result.exit_code == 0, result.output
+        assert "extrapolated up to 99 sequences (measured: 1 to " in result.stderr, options
+        json.loads(result.stdout)
 
 
 @pytest.mark.parametrize(

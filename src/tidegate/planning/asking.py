@@ -40,6 +40,7 @@ def question_of(options: Options) -> Question:
     hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
     load = load_of_arrivals(arrivals, hits) if arrivals else _load_by_hand(options, hits)
     hours = tuple(hours_of(arrivals)) if options.schedule else ()
+    notes = (*notes, *_extrapolated(options))
     return Question(ask=Ask(load=load, replica=replica, terms=terms), hours=hours, notes=notes)
 
 
@@ -67,9 +68,10 @@ def _batch_work(options: Options) -> Question:
         max_num_seqs=options.max_num_seqs or (f"{MAX_NUM_SEQS}" if large else None),
         max_batched_tokens=options.max_batched_tokens or (f"{MAX_BATCHED_TOKENS}" if large else None),
     )
-    ask = question_of(batches).ask
-    terms = msgspec.structs.replace(ask.terms, within_s=within_s)
-    return Question(ask=msgspec.structs.replace(ask, terms=terms), interactive=question_of(people).ask)
+    question = question_of(batches)
+    terms = msgspec.structs.replace(question.ask.terms, within_s=within_s)
+    ask = msgspec.structs.replace(question.ask, terms=terms)
+    return Question(ask=ask, interactive=question_of(people).ask, notes=question.notes)
 
 
 def _arrivals(options: Options, budgets: Budgets) -> tuple[list[Arrival], tuple[str, ...]]:
@@ -120,6 +122,16 @@ def replica_of(options: Options, terms: Terms) -> HandFigures | Replica:
     if options.profile is not None:
         return replica_by_profile(options.profile, options)
     return replica_by_model(options)
+
+
+def _extrapolated(options: Options) -> tuple[str, ...]:
+    """In how far a profile's bounds allow what its steps were not measured at."""
+    if options.profile is None:
+        return ()
+    from tidegate.config.profiles import profile_by
+
+    beyond = profile_by(options.profile).beyond()
+    return (f"{options.profile}: extrapolated up to {', '.join(beyond)}",) if beyond else ()
 
 
 def _hand_figures(throughput: str, terms: Terms) -> HandFigures:
