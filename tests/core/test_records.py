@@ -55,6 +55,7 @@ def test_ok_is_a_natural_end_with_a_2xx(fields: dict[str, Any], ok: bool) -> Non
     [
         (Budgets(), True),
         (Budgets(ttft_s=2.0, tpot_s=0.1, e2e_s=4.0), True),  # exactly at each
+        (Budgets(e2e_s=4.0 * (1 - 1e-12)), True),  # above it by no more than sums of instants round
         (Budgets(ttft_s=1.99), False),
         (Budgets(tpot_s=0.099), False),
         (Budgets(e2e_s=3.99), False),

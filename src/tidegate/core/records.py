@@ -65,6 +65,10 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.reason is None and 200 <= self.status < 300
 
 
+ROUNDING = 1 + 1e-9
+"""Instants are sums of steps: a latency that is a budget to the digit is not above it."""
+
+
 class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Latency objectives of a class, in seconds. They are measured against; deadlines are enforced.
 
@@ -80,9 +84,9 @@ class Budgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """True if the request succeeded, first of all, and within every budget that applies to it."""
         return (
             record.ok
-            and (self.ttft_s is None or (ttft := record.ttft_s) is None or ttft <= self.ttft_s)
-            and (self.tpot_s is None or (tpot := record.tpot_s) is None or tpot <= self.tpot_s)
-            and (self.e2e_s is None or record.e2e_s <= self.e2e_s)
+            and (self.ttft_s is None or (ttft := record.ttft_s) is None or ttft <= self.ttft_s * ROUNDING)
+            and (self.tpot_s is None or (tpot := record.tpot_s) is None or tpot <= self.tpot_s * ROUNDING)
+            and (self.e2e_s is None or record.e2e_s <= self.e2e_s * ROUNDING)
         )
 
 

@@ -22,9 +22,7 @@ from tidegate.plan.ask import Ask
 from tidegate.plan.tenants import Tenant
 from tidegate.planning.emitted_configuration import HEADER, configuration_text
 from tidegate.planning.emitted_traffic import traffic_text
-
-MODEL = "model"
-"""The pool where the plan names no model."""
+from tidegate.planning.wanted import MODEL
 
 
 class Emitted(msgspec.Struct, frozen=True, kw_only=True):

@@ -50,6 +50,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     replicas: str | None = None
     gpus: str | None = None
     price: str | None = None
+    tenants: str | None = None
+    emit: str | None = None
+    force: bool = False
+    verify: bool = False
 
     def said(self, names: Iterable[str]) -> list[str]:
         """Those of the options that were written, as they are written."""
@@ -67,6 +71,7 @@ BELONG = {
     **dict.fromkeys(DEPLOYED, ("model",)),
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
     "model": ("gpu",),
+    "force": ("emit",),
     "offline": ("within",),
     "within": ("offline",),
 }
@@ -93,6 +98,10 @@ def check_together(options: Options) -> None:
         problems.append(
             "what does a replica do; write --throughput and --tpot, --model and --gpu, or --profile"
         )
+    problems += [
+        f"{also} and --offline: they are for a load with a rate; leave one out"
+        for also in options.said(["tenants", "emit", "verify"] if options.offline else [])
+    ]
     problems += [
         f"{also}: the --{name} says that; leave it out"
         for name in ("trace", "traffic")

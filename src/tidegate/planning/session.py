@@ -9,7 +9,6 @@ import msgspec
 import typer
 
 from tidegate.core.text import as_json
-from tidegate.plan.advice import advise
 from tidegate.plan.answer import Impossible
 from tidegate.plan.answering import answer_of, with_reasons
 from tidegate.plan.ask import Ask
@@ -18,10 +17,12 @@ from tidegate.plan.schedule import schedule_of
 from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.sizing import size_of
 from tidegate.planning.asking import Question
+from tidegate.planning.configuring import carry_out, configured
 from tidegate.planning.telling import refuse
+from tidegate.planning.wanted import Wanted
 
 
-def show(question: Question, *, json: bool) -> None:
+def show(question: Question, wanted: Wanted, *, json: bool) -> None:
     """Answer, on stdout. Exit status 2 where there is no answer."""
     for note in question.notes:
         typer.echo(note, err=True)
@@ -44,12 +45,20 @@ def show(question: Question, *, json: bool) -> None:
         with_reasons(answer, size),
         changes=changes_of(ask),
         hours=schedule_of(ask, question.hours),
-        advice=advise(ask, answer),
     )
+    answer = configured(ask, answer, wanted)
+    if not json:
+        from tidegate.planning.advice_table import advice_told
+
+        console.print(reasons(answer, ask.terms))
+        console.print(advice_told(answer, whole=wanted.any))
+    answer = carry_out(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
-    else:
-        console.print(reasons(answer, ask.terms))
+    elif wanted.verify:
+        from tidegate.planning.verification_table import told_of
+
+        console.print(told_of(answer))
 
 
 def _show_offline(ask: Ask, interactive: Ask, *, json: bool) -> None:

@@ -88,6 +88,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """Of the simulation."""
 
 
+class Verified(Answer, frozen=True, kw_only=True):
+    """An answer, and what a simulation says of it."""
+
+    verify: Verification
+
+
 def verdict_of(ask: Ask, answer: Answer, seen: Seen) -> Verification:
     """What the simulation says of the plan."""
     total = seen.total

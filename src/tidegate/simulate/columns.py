@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidegate.core.reasons import Reason
-from tidegate.core.records import Budgets, RequestRecord
+from tidegate.core.records import ROUNDING, Budgets, RequestRecord
 
 Rows = np.ndarray[tuple[int], np.dtype[np.void]]
 """One element per request, with the fields of `FIELDS`."""
@@ -154,5 +154,5 @@ def held(rows: Rows, budgets: Budgets) -> Mask:
         (e2e_s, budgets.e2e_s),
     ):
         if budget_s is not None:
-            good &= ~(found(rows) > budget_s)  # nan is above nothing: the budget does not apply
+            good &= ~(found(rows) > budget_s * ROUNDING)  # nan is above nothing: the budget does not apply
     return good

@@ -1,0 +1,60 @@
+"""Which files and checks does the command line ask for beside the answer, and for which tenants?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.planning.numbers import number_of
+from tidegate.planning.options import Options
+
+MODEL = "model"
+"""The pool where the plan names no model."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be made of an answer."""
+
+    weights: dict[str, float] = {}
+    """Of tenants, by name."""
+    emit: Path | None = None
+    force: bool = False
+    verify: bool = False
+    model: str = MODEL
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is."""
+        return bool(self.weights) or self.emit is not None or self.verify
+
+
+def wanted_of(options: Options) -> Wanted:
+    """What the options ask for. Raises ConfigurationError before anything is computed in vain."""
+    emit = None if options.emit is None else Path(options.emit)
+    if emit is not None:
+        from tidegate.planning.emit import check_free
+
+        check_free(emit, force=options.force)
+    named = options.model is not None and not Path(options.model).is_file()
+    return Wanted(
+        weights={} if options.tenants is None else _weights(options.tenants),
+        emit=emit,
+        force=options.force,
+        verify=options.verify,
+        model=options.model if named and options.model else MODEL,
+    )
+
+
+def _weights(text: str) -> dict[str, float]:
+    """Of `acme=2,lab=1`, or `acme,lab`."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, weight = (each.strip() for each in part.partition("="))
+        if not name or (equals and not weight):
+            raise ConfigurationError([f"--tenants {text}: write NAME=WEIGHT, as in --tenants acme=2,lab=1"])
+        if name in weights:
+            raise ConfigurationError([f"--tenants {text}: {name} stands twice; name each tenant once"])
+        weights[name] = number_of(f"--tenants {name}", weight, "a weight") if equals else 1.0
+    return weights
