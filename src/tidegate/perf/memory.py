@@ -175,6 +175,12 @@ def _kept(deployment: Deployment, tp: int) -> tuple[float, float]:
     return per_token, bounded
 
 
+def delivered_bytes(deployment: Deployment, prompt_tokens: float) -> float:
+    """Of the whole model: keys, values and states of a prompt, as they go from one replica to another."""
+    per_token, bounded = _kept(deployment, 1)
+    return prompt_tokens * per_token + bounded
+
+
 def cached_elements(attention: Attention, tp: int, block_tokens: int) -> tuple[float, float]:
     """In one layer's cache on one of `tp` devices: per token, and per sequence however long it is.
 

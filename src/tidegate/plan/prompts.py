@@ -58,11 +58,13 @@ class Prompts(NamedTuple):
 
 def prompts(batch: Batch, rate_per_s: float, decodes: float, cv2: float = 1.0) -> Prompts:
     """At `rate_per_s` of prompts, with gaps of that squared coefficient of variation."""
-    return _Chain(batch, rate_per_s, decodes, cv2).prompts()
+    return Chain(batch, rate_per_s, decodes, cv2).prompts()
 
 
-class _Chain:
+class Chain:
     """All amounts are in quanta."""
+
+    instants = INSTANTS
 
     def __init__(self, batch: Batch, rate_per_s: float, decodes: float, cv2: float) -> None:
         import numpy as np  # here, for it is a third of what this package takes to import
@@ -85,6 +87,7 @@ class _Chain:
         length += np.bincount(low + 1, shares * (whole - low), 2 * QUANTA)
         # The transform of a compound law is a function of the transform of what is compounded.
         one, sized = np.fft.rfft(np.stack([length, length * np.arange(2 * QUANTA)]))
+        self._one = one
         self._come, mates_alone = _clumped(rate_per_s * self._seconds, mates, rate_per_s * step_s, one)
         self._own = np.stack([one * mates_alone, sized * mates_alone])  # an arrival, with who came meanwhile
 
@@ -96,7 +99,7 @@ class _Chain:
         mean_step_s = float((states * seconds[computed]).sum())
         left, level, new, own, shares = self._met(states * seconds[computed] / mean_step_s)
 
-        passed = (np.arange(INSTANTS) + 0.5) / INSTANTS
+        passed = (np.arange(self.instants) + 0.5) / self.instants
         full_s, flow = float(seconds[-1]), self._flow
         ahead = (left + own)[:, None] + np.outer(new - own, passed)
         before = np.maximum(np.ceil(ahead / budget - 1e-9) - 1, 0)  # full steps, before the one it ends in
@@ -106,7 +109,7 @@ class _Chain:
         boundary_s = before * full_s + last_s
         waits_s = boundary_s + np.outer(seconds[level], 1 - passed)
         behind = there - last + flow * last_s
-        weights = np.repeat(shares / INSTANTS, INSTANTS)
+        weights = np.repeat(shares / self.instants, self.instants)
 
         def mean(values: Floats) -> float:
             return float((values.ravel() * weights).sum())
@@ -194,9 +197,11 @@ def _quantum(batch: Batch, rate_per_s: float, decodes: float) -> tuple[float, in
     prefill_s = batch.prefill_s(decodes)
     flow = rate_per_s * batch.prompt_tokens * batch.decode_s(decodes) / max(0.02, 1 - rate_per_s * prefill_s)
     used = min(0.98, rate_per_s * batch.prompt_tokens * batch.step_s(decodes, budget) / budget)
-    reach = max(longest, 3 * typical) + 3 * typical + 3 * flow + 3 * used * typical / (1 - used)
+    # The arrival itself and one more, what comes in a step, and what is left of those before.
+    reach = longest + typical + flow + 4 * (flow * typical) ** 0.5 + 4 * used * typical / (1 - used)
     if reach <= budget:
-        return reach / (QUANTA - 1), QUANTA - 1
+        quantum = reach / (QUANTA - 1)
+        return batch.prompt_tokens / max(1.0, batch.prompt_tokens // quantum), QUANTA - 1
     quanta = max(1, int(budget / reach * (QUANTA - 1)))
     return budget / quanta, quanta
 
