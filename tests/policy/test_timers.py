@@ -67,3 +67,35 @@ def test_compaction_loses_no_living_item(items: list[tuple[int, bool]]) -> None:
         out.append(item)
     living = [n for n in range(len(items)) if n not in dead]
     assert out == sorted(living, key=lambda n: (items[n][0], n))
+
+
+ACTS = st.one_of(
+    st.tuples(st.just("set"), st.integers(0, 40)),
+    st.tuples(st.just("die"), st.integers(0, 40)),
+    st.tuples(st.just("pass"), st.integers(0, 12)),
+)
+
+
+@given(st.lists(ACTS, max_size=120))
+def test_a_plain_list_says_the_same(acts: list[tuple[str, int]]) -> None:
+    """Deadlines within a second and seconds off, set, given up and passed: as if all were looked through."""
+    dead: set[int] = set()
+    timers: Timers[int] = Timers(dead.__contains__)
+    living: list[tuple[float, int]] = []
+    now, sets = 0.0, 0
+    for act, number in acts:
+        if act == "set":
+            timers.set(now + number / 4, sets)
+            living.append((now + number / 4, sets))
+            sets += 1
+        elif act == "die" and living:
+            dead.add(living.pop(number % len(living))[1])
+            timers.forget()
+        elif act == "pass":
+            now += number / 4
+            due = sorted(each for each in living if each[0] <= now)
+            assert timers.any_due(now) or not due
+            assert [timers.pop_due(now) for _ in range(len(due) + 1)] == [*(item for _, item in due), None]
+            living = [each for each in living if each not in due]
+        assert timers.next_at() == min((when for when, _ in living), default=inf)
+        assert len(timers) >= len(living)

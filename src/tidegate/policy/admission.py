@@ -39,6 +39,8 @@ class Refusal(NamedTuple):
 class Asked:
     """A request after relief: the pool that will serve it and the output bound that it gets."""
 
+    __slots__ = ("degraded", "max_tokens", "pool")
+
     def __init__(self, pool: Pool, max_tokens: int | None, degraded: tuple[str, ...] = ()) -> None:
         self.pool: Final = pool
         self.max_tokens: Final = max_tokens
@@ -181,7 +183,7 @@ class Admission:
             prompt_tokens=prompt,
             output_tokens=output,
             # An estimate must never make impossible what only might be too large.
-            kv_tokens=min(prompt + output, pool.largest_kv),
+            kv_tokens=prompt + output if prompt + output < pool.largest_kv else pool.largest_kv,
             max_tokens=max_tokens if asked.degraded else None,
             degraded=asked.degraded,
             caller_timeout=total_s < standing.total_s,

@@ -47,6 +47,41 @@ ENDED: Final = Stage.ENDED
 class Call:
     """A live request."""
 
+    # Without, each would own a dictionary of a kilobyte: Python shares the keys of up to 30 attributes only.
+    __slots__ = (
+        "armed_at",
+        "arrived_at",
+        "attempt",
+        "caller_timeout",
+        "charge",
+        "cut",
+        "degraded",
+        "dispatched_at",
+        "first_token_at",
+        "flow",
+        "hold",
+        "kv_tokens",
+        "max_tokens",
+        "max_wait_s",
+        "member",
+        "output_tokens",
+        "pool",
+        "produced",
+        "prompt_tokens",
+        "queue_until",
+        "request",
+        "request_id",
+        "spent",
+        "stage",
+        "streams",
+        "total_until",
+        "trial",
+        "tried",
+        "ttft_until",
+        "unaffordable",
+        "waiting",
+    )
+
     def __init__(
         self,
         *,
@@ -104,12 +139,12 @@ class Call:
         stage = self.stage
         if stage is ENDING:
             return inf
-        if stage is STREAMING or not self.streams:
-            due_at = self.total_until
-        else:
-            due_at = min(self.ttft_until, self.total_until)
-        waits = stage is WAITING or stage is RETRYING
-        return min(self.queue_until, due_at) if waits else due_at
+        due_at = self.total_until
+        if stage is not STREAMING and self.streams and self.ttft_until < due_at:
+            due_at = self.ttft_until
+        if (stage is WAITING or stage is RETRYING) and self.queue_until < due_at:
+            due_at = self.queue_until
+        return due_at
 
     def usage(self, reported: Usage | None, produced: int) -> Usage:
         """What it has used: the engine's totals, else the estimate and what was counted."""

@@ -43,6 +43,8 @@ class Weights:
 class Estimate:
     """Credits that a request may cost, from the surest to the most that it can."""
 
+    __slots__ = ("bound", "certain", "likely")
+
     def __init__(self, certain: float, likely: float, bound: float) -> None:
         self.certain: Final = certain
         """Lower bound: no tokeniser could make it less."""
@@ -172,9 +174,10 @@ class Denial(NamedTuple):
 class Charge:
     """What one logical request has reserved in each of its scopes; retries and hedges share it."""
 
-    settled: bool = False
+    __slots__ = ("reserved", "scopes", "settled")
 
     def __init__(self, scopes: tuple[Scope, ...], reserved: list[float]) -> None:
+        self.settled: bool = False
         self.scopes = scopes
         self.reserved = reserved
 
@@ -203,13 +206,14 @@ class Charge:
         self.settled = True
         for index, scope in enumerate(self.scopes):
             scope.in_flight -= 1
-            if scope.tokens is None:
+            bucket = scope.tokens
+            if bucket is None:
                 continue
             reserved = self.reserved[index]
             if credits > reserved:
-                scope.tokens.take(now, credits - reserved)
+                bucket.take(now, credits - reserved)
             else:
-                scope.tokens.give_back(reserved - credits)
+                bucket.full_at -= (reserved - credits) / bucket.rate_per_s
 
 
 def admit(now: float, scopes: tuple[Scope, ...], estimate: Estimate) -> Charge | Denial:
@@ -278,10 +282,12 @@ def quota(now: float, scopes: tuple[Scope, ...]) -> Quota | None:
     requests = tokens = None
     requests_left = tokens_left = inf
     for scope in scopes:
-        if scope.requests is not None and (left := scope.requests.available(now)) < requests_left:
-            requests, requests_left = scope.requests, left
-        if scope.tokens is not None and (left := scope.tokens.available(now)) < tokens_left:
-            tokens, tokens_left = scope.tokens, left
+        bucket = scope.requests
+        if bucket is not None and (left := bucket.available(now)) < requests_left:
+            requests, requests_left = bucket, left
+        bucket = scope.tokens
+        if bucket is not None and (left := bucket.available(now)) < tokens_left:
+            tokens, tokens_left = bucket, left
     if requests is None and tokens is None:
         return None
     return Quota(

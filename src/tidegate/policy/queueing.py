@@ -32,11 +32,12 @@ FLOWS_KEPT: Final = 64
 class Waiting:
     """A queued request, as little of it as the queue needs. `item` is its owner's."""
 
-    queued: bool = False
+    __slots__ = ("body_bytes", "cost", "deadline_at", "flow", "item", "queued", "seq")
 
     def __init__(
         self, item: object, *, seq: int, cost: float, body_bytes: int, deadline_at: float, flow: Flow
     ) -> None:
+        self.queued: bool = False
         self.item = item
         self.seq = seq
         self.cost = cost  # tokens
@@ -179,13 +180,16 @@ class Queue:
     def pass_by(self, flow: Flow, cost: float) -> None:
         """Charge a request that is dispatched without having waited. Only while nothing waits."""
         lane = flow.lane
-        lane.clock = max(lane.clock, flow.finish)
+        if flow.finish > lane.clock:
+            lane.clock = flow.finish
         self._charge(flow, lane.clock, cost)
 
     def correct(self, flow: Flow, more: float) -> None:
         """What a flow was charged for turned out to cost `more` tokens (negative: fewer)."""
-        flow.finish = max(0.0, flow.finish + more / flow.weight)
-        flow.lane.furthest = max(flow.lane.furthest, flow.finish)
+        lane, finish = flow.lane, flow.finish + more / flow.weight
+        flow.finish = finish if finish > 0.0 else 0.0
+        if finish > lane.furthest:
+            lane.furthest = finish
         if flow.entries:
             self._rank(flow)
 
@@ -262,8 +266,9 @@ class Queue:
 
     def _charge(self, flow: Flow, start: float, cost: float) -> None:
         lane = flow.lane
-        flow.finish = start + cost / flow.weight
-        lane.furthest = max(lane.furthest, flow.finish)
+        flow.finish = finish = start + cost / flow.weight
+        if finish > lane.furthest:
+            lane.furthest = finish
         flow.running += 1
         lane.running += 1
 

@@ -24,9 +24,10 @@ DEFAULT_CONCURRENCY = 256
 class Hold:
     """What one attempt occupies on a replica, from its dispatch to its end."""
 
-    released: bool = False
+    __slots__ = ("kv_tokens", "prefill_tokens", "released", "replica")
 
     def __init__(self, replica: Replica, kv_tokens: float, prefill_tokens: float) -> None:
+        self.released: bool = False
         self.replica = replica
         self.kv_tokens = kv_tokens
         self.prefill_tokens = prefill_tokens

@@ -39,11 +39,10 @@ class Decoding:
         self._expect(sequence)
 
     def remove(self, sequence: Sequence) -> None:
-        """It makes no further step. Its tokens and blocks are those of the steps begun."""
-        computed, blocks = self.computed_of(sequence), self.blocks_of(sequence)
+        """It makes no further step."""
         self.growth.remove(sequence, self.step)
         sequence.decode_steps -= sequence.offset + self.step
-        sequence.computed, sequence.blocks, sequence.due = computed, blocks, -1
+        sequence.due = -1
 
     def begin(self, steps: int) -> None:
         """All members make so many steps."""

@@ -129,14 +129,14 @@ class Fleet:
 
     def arm(self, node: Node) -> None:
         """Have its engine heard when what it says next has come over the wire: nobody needs it before."""
-        next_at = node.engine.next_at()
-        if next_at <= self.agenda.now:  # time has passed for it: what it said meanwhile is on the wire
-            self._send_news(self.agenda.now, node)
+        agenda, next_at = self.agenda, node.engine.next_at()
+        if next_at <= agenda.now:  # time has passed for it: what it said meanwhile is on the wire
+            self._send_news(agenda.now, node)
             next_at = node.engine.next_at()
         heard_at = next_at + self.network.delay_s
         if heard_at != node.armed_at:
             node.armed_at = heard_at
-            self.agenda.at(heard_at, self._hear, node)
+            agenda.at(heard_at, self._hear, node)
 
     def _hear(self, now: float, node: Node) -> None:
         if now == node.armed_at:  # else it was armed for another instant since
@@ -147,9 +147,10 @@ class Fleet:
 
     def _news(self, now: float, node: Node) -> list[tuple[Attempt, Happening]]:
         """What has come over the wire by now. What has happened since then comes later."""
-        attempts, news, later_at = node.attempts, list[tuple[Attempt, Happening]](), now
-        arrived = news
+        arrived: list[tuple[Attempt, Happening]] = []
+        news, later_at = arrived, now
         node.armed_at = inf
+        attempts, delay_s = node.attempts, self.network.delay_s
         for happening in node.engine.advance(now):
             if happening.kind == FINISHED:
                 attempt = attempts.pop(happening.sequence.id, None)
@@ -157,7 +158,7 @@ class Fleet:
                 attempt = attempts.get(happening.sequence.id)
             if attempt is None:
                 continue  # the gateway has hung up
-            heard_at = happening.at + self.network.delay_s
+            heard_at = happening.at + delay_s
             if heard_at != later_at:
                 later_at, news = heard_at, []
                 self.agenda.at(heard_at, self.on_happenings, news)

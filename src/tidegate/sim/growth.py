@@ -84,10 +84,11 @@ class Even:
 
     def blocks_for(self, step: int, steps: int) -> int:
         """New blocks that the `steps` from `step` on take."""
+        takers, first = self._takers, step % self._block_tokens
+        if steps == 1:
+            return takers[first]
         cycles, rest = divmod(steps, self._block_tokens)
-        first = step % self._block_tokens
         last = first + rest
-        takers = self._takers
         partial = sum(takers[first:last])
         if last > self._block_tokens:
             partial += sum(takers[: last - self._block_tokens])

@@ -333,7 +333,7 @@ class Replica:
                 self._at,
                 seconds * self._pace,
                 step.decodes,
-                prefill_tokens=sum(tokens for tokens, _ in step.chunks),
+                prefill_tokens=step.prefill_tokens,
                 ending=step.ending,
                 idle=step.idle,
             )

@@ -42,12 +42,13 @@ class Counters:
 class Step:
     """What one step computes."""
 
-    __slots__ = ("chunks", "context_tokens", "decodes", "ending", "idle")
+    __slots__ = ("chunks", "context_tokens", "decodes", "ending", "idle", "prefill_tokens")
 
     def __init__(self) -> None:
         self.decodes: int = 0
         self.context_tokens: float = 0.0  # that the decoding sequences attend to, in sum
         self.chunks: list[Chunk] = []
+        self.prefill_tokens: int = 0  # of the chunks, in sum
         self.ending: list[Sequence] = []  # all of whose known tokens are computed when it ends, by a chunk
         self.idle: list[Sequence] = []  # that decode, but not in this step: the budget was spent before
 
@@ -119,14 +120,18 @@ class Scheduler:
         decoding = self.decoding
         decodes = sequence.due >= 0
         if decodes:
-            tokens = decoding.computed_of(sequence) + tokens if tokens else decoding.verified_of(sequence)
             blocks += decoding.blocks_of(sequence)
         else:
-            tokens += sequence.computed
             blocks += sequence.blocks
             if sequence in self.prefilling:
                 self.prefilling.remove(sequence)
         if self._cache is not None:
+            if not decodes:
+                tokens += sequence.computed
+            elif tokens:
+                tokens += decoding.computed_of(sequence)
+            else:
+                tokens = decoding.verified_of(sequence)
             full = tokens // self._settings.block_tokens
             blocks = self._cache.give_back(sequence, blocks, full, gone=gone)
         self.free_blocks += blocks
@@ -232,6 +237,7 @@ class Scheduler:
     def _compute(self, step: Step, sequence: Sequence, tokens: int) -> None:
         """A chunk of a running sequence, for which it has the blocks."""
         step.chunks.append((tokens, sequence.computed))
+        step.prefill_tokens += tokens
         sequence.computed += tokens
         self.counters.prefill_tokens += tokens
         if self._cache is not None:
@@ -277,15 +283,16 @@ class Scheduler:
 
     def _admit(self, step: Step, budget: int) -> None:
         """Those that wait, as far as budget, seats and blocks go."""
-        while self.waiting.count and budget > 0 and len(self.running) < self._settings.max_num_seqs:
-            sequence = self.waiting.head()
+        waiting, running, settings = self.waiting, self.running, self._settings
+        while waiting.count and budget > 0 and len(running) < settings.max_num_seqs:
+            sequence = waiting.head()
             found = NOTHING
             if self._cache is not None and not sequence.delivered_tokens:
                 found = self._cache.find(sequence, sequence.known)
-            sequence.computed = sequence.delivered_tokens or found.blocks * self._settings.block_tokens
+            sequence.computed = sequence.delivered_tokens or found.blocks * settings.block_tokens
             tokens = self._wanted(sequence)
             if tokens > budget:
-                tokens = budget if self._settings.chunked_prefill else 0
+                tokens = budget if settings.chunked_prefill else 0
             if not tokens or self._needed(sequence, tokens) - found.blocks + found.unused > self.free_blocks:
                 sequence.computed = 0
                 self._blocked = not (step.chunks or found.growing)
