@@ -102,10 +102,11 @@ class Batch:
         if prompt_tokens < 1:
             return self.decode_s(decodes)
         whole = max(1, ceil(prompt_tokens / self.prompt_tokens - 1e-9))
-        new = max(1, round(prompt_tokens / whole))
-        before = round(max(0.0, (self._long - new) / 2) + self._cached)
+        new, longer = divmod(round(prompt_tokens), whole)
+        before = round(max(0.0, (self._long - prompt_tokens / whole) / 2) + self._cached)
+        chunks = [(new + 1, before)] * longer + [(new, before)] * (whole - longer if new else 0)
         count = round(decodes)
-        seconds = self.engine.curve.step_s(count, count * self.context_tokens, [(new, before)] * whole)
+        seconds = self.engine.curve.step_s(count, count * self.context_tokens, chunks)
         return seconds + self.decode_s(decodes) - self.decode_s(count)
 
     def prefill_s(self, decodes: float, at_once: float = 1.0) -> float:
