@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import signal
+import sys
 from pathlib import Path
 
 import msgspec
@@ -124,6 +126,33 @@ def test_an_engine_at_work_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> N
         chunks = ((round(work.prefill_tokens), 0),) if work.prefill_tokens >= 1 else ()
         expected = PROFILE.curve.step_s(round(point.sequences), point.context_tokens, chunks)
         assert point.step_s == pytest.approx(expected, rel=0.5)
+
+
+def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
+    """A run that is interrupted fits what it has; before it has anything it says so, and leaves no file."""
+    slow = msgspec.structs.replace(PROFILE, curve=Linear(a_s=5e-3))
+
+    async def main(url: str, after_s: float) -> tuple[int | None, str]:
+        options = ["--url", url, "--for", "40s", "--out", str(tmp_path / "p.yaml"), "--json"]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tidegate", "calibrate", *options),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        await asyncio.sleep(after_s)
+        process.send_signal(signal.SIGINT)
+        _, stderr = await process.communicate()
+        return process.returncode, stderr.decode()
+
+    with served(slow, Options(model="m")) as inside:
+        code, stderr = asyncio.run(main(inside.url, 5.0))
+
+    assert "Traceback" not in stderr
+    if code == 0:
+        assert read_profile(tmp_path / "p.yaml").measured is not None
+    else:  # on a machine so slow that nothing was measured yet
+        assert (code, [*tmp_path.iterdir()]) == (2, [])
+        assert "it takes 8" in stderr
 
 
 def test_records_in_words(tmp_path: Path) -> None:

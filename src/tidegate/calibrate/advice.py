@@ -37,7 +37,9 @@ def warnings_of(found: Fit, points: Sequence[Point], held_out_error: float | Non
 
 def _confounded(found: Fit, points: Sequence[Point]) -> Iterator[str]:
     for group in found.confounded:
-        names = " and ".join(LETTERS[name] for name in group)
+        # The overhead of a first token is known as well as the step before it: that is no fault of its own.
+        blamed = [name for name in group if name != OVERHEAD] if len(group) > 2 else group
+        names = " and ".join(LETTERS[name] for name in blamed)
         if decoding := {"a_s", "b_s_per_sequence", "c_s_per_context_token"} & set(group):
             yield f"{names} cannot be told apart: {_decode_remedy(decoding, points)}"
         else:

@@ -97,10 +97,11 @@ class Experiment:
         for_s: float,
         now: Callable[[], float],
         on_cell: Callable[[str], None] = lambda _: None,
+        stopped: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`on_cell` is told what is measured now."""
+        """`on_cell` is told what is measured now; once `stopped`, what is under way is the last."""
         self._send, self._told, self._for_s = send, told, for_s
-        self._now, self._on_cell = now, on_cell
+        self._now, self._on_cell, self._stopped = now, on_cell, stopped
         self._budget_tokens = told.max_batched_tokens or MAX_BATCHED_TOKENS
         self._points: list[Point] = []
         self._failures: dict[str, str] = {}
@@ -183,7 +184,7 @@ class Experiment:
 
     async def _round(self, planned: Sequence[Cell], ends_at: float) -> None:
         for cell in planned:
-            if self._now() >= ends_at:
+            if self._now() >= ends_at or self._stopped():
                 return
             for _ in range(1 if cell.steps else PROMPT_REPEATS):
                 await self._measure(cell)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 
@@ -71,10 +71,14 @@ async def _measured(target: Target, told: Told, asked: Asked, on_cell: Callable[
     most_open(told.max_num_seqs)
     seed = int.from_bytes(os.urandom(3)) if asked.seed is None else asked.seed
     send = Sender(target, seed=seed, patience_s=max(LEAST_PATIENCE_S, asked.for_s))
-    try:
-        found = await Experiment(send, told, for_s=asked.for_s, now=monotonic, on_cell=on_cell).run()
-    except ConfigurationError as error:
-        raise ConfigurationError([f"{target.url}: {problem}" for problem in error.problems]) from None
+    with _interruptible() as stop:
+        experiment = Experiment(
+            send, told, for_s=asked.for_s, now=monotonic, on_cell=on_cell, stopped=stop.is_set
+        )
+        try:
+            found = await experiment.run()
+        except ConfigurationError as error:
+            raise ConfigurationError([f"{target.url}: {problem}" for problem in error.problems]) from None
     missing = tuple(f"{name} could not be measured: {why}" for name, why in found.failures.items())
     decoded = sum(not each.prompt_tokens for each in found.points)
     if decoded < FEWEST_POINTS:
@@ -91,25 +95,38 @@ async def _measured(target: Target, told: Told, asked: Asked, on_cell: Callable[
 
 async def _watched(target: Target, for_s: float, on_cell: Callable[[str], None]) -> list[Page]:
     """Its pages, one a second, until the time is over or Ctrl-C."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, stop.set)
     scraper, ends_at, pages = Scraper(target), monotonic() + for_s, []
+    with _interruptible() as stop:
+        try:
+            while monotonic() < ends_at and not stop.is_set():
+                page = await scraper.page(monotonic())
+                if page is None:
+                    problem = "has no /metrics as vLLM writes them; without --watch, load measures it"
+                    raise ConfigurationError([f"{target.url}: {problem}"])
+                pages.append(page)
+                on_cell(f"{page['num_requests_running']:.0f} at once")
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(WATCH_EVERY_S):
+                        await stop.wait()
+        finally:
+            await scraper.close()
+    return pages
+
+
+@contextmanager
+def _interruptible() -> Iterator[asyncio.Event]:
+    """Set by Ctrl-C, which ends a run early with what there is; a second one ends it at once."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def interrupted() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
     try:
-        while monotonic() < ends_at and not stop.is_set():
-            page = await scraper.page(monotonic())
-            if page is None:
-                raise ConfigurationError(
-                    [f"{target.url}: has no /metrics as vLLM writes them; without --watch, load measures it"]
-                )
-            pages.append(page)
-            on_cell(f"{page['num_requests_running']:.0f} at once")
-            with suppress(TimeoutError):
-                async with asyncio.timeout(WATCH_EVERY_S):
-                    await stop.wait()
+        yield stop
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-        await scraper.close()
-    return pages
 
 
 def of_records(path: Path, given: Told) -> Found:
