@@ -132,7 +132,7 @@ def test_a_trace_brings_its_lengths_and_its_busiest_minute() -> None:
         (("--output", "500",), "what does a replica do", "--throughput"),
         ((*BY_HAND, "--qps", "1", "--users", "3"), "--qps and --users", "write one of them"),
         ((*BY_HAND, "--think", "3s"), "--think belongs to --users", "leave it out"),
-        ((*BY_HAND, "--percentile", "0.95"), "not from 50 to below 100", "write 95"),
+        ((*BY_HAND, "--percentile", "0.95"), "not from 50 to 99.9", "write 95"),
         ((*BY_HAND, "--utilisation", "70"), "no share", "70 % is 0.7"),
         ((*BY_HAND, "--replicas", "1.5"), "is no whole number", ""),
         ((*BY_HAND, "--replicas", "2", "--spare", "2"), "cannot be spare", "--spare 0"),

@@ -147,7 +147,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     """Spare ones included."""
     spare_replicas: int
-    """So many of them may be lost, and the budgets still hold in the busiest window."""
+    """Those of them that were asked for in case of loss: without them the budgets still hold."""
+    may_be_lost: int
+    """So many, and the budgets still hold in the busiest window, though above the target."""
     accelerators: int | None
     requests_per_s: float
     """Offered in the busiest window; where the rate was asked for, the highest that the terms allow."""

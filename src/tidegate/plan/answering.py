@@ -41,7 +41,8 @@ def with_reasons(answer: Answer, size: Size) -> Answer:
 
 def answer_of(ask: Ask, size: Size) -> Answer:
     """What a fleet of that size is, does and costs."""
-    replicas, spare, station = size.replicas, max(0, size.spare_replicas), size.station
+    replicas, station = size.replicas, size.station
+    spare = max(0, min(size.spare_replicas, ask.terms.spare_replicas))
     load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
     if size.crowd is not None:
         found = size.crowd.latencies(ask.terms)
@@ -54,6 +55,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         replica=ask.replica.name if isinstance(ask.replica, Replica) else None,
         replicas=replicas,
         spare_replicas=spare,
+        may_be_lost=max(0, size.spare_replicas),
         accelerators=ask.replica.accelerators * replicas if isinstance(ask.replica, Replica) else None,
         requests_per_s=rate,
         utilisation=size.utilisation,

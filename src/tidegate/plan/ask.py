@@ -16,6 +16,8 @@ from tidegate.perf.deployment import Deployment
 from tidegate.perf.memory import Memory
 from tidegate.plan.engine import Engine
 
+HIGHEST_PERCENTILE = 0.999
+"""Beyond, tails are not known so well that a fleet could be sized by them."""
 TARGET_UTILISATION = 0.7
 """Of the rate that is sustained, with every replica up; `Answer.room` says what it leaves room for."""
 
@@ -158,8 +160,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             )
             if value is not None and not 0 < value < inf
         ]
-        if not 0.5 <= self.percentile < 1:
-            problems.append(f"a percentile is from 50 to below 100, not {100 * self.percentile:g}")
+        if not 0.5 <= self.percentile <= HIGHEST_PERCENTILE:
+            most = 100 * HIGHEST_PERCENTILE
+            problems.append(f"a percentile is from 50 to {most:g}, not {100 * self.percentile:g}")
         if not 0 < self.target_utilisation <= 1:
             problems.append(f"a utilisation is above 0 and at most 1, not {self.target_utilisation:g}")
         if self.spare_replicas < 0:

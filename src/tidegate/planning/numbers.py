@@ -59,10 +59,10 @@ def duration_of(option: str, text: str) -> float:
 def percentile_of(option: str, text: str) -> float:
     """A share from 0.5 to below 1 of `95` or `p95`."""
     value = number_of(option, text.strip().lower().removeprefix("p"), "a percentile")
-    if not 50 <= value < 100:
+    if not 50 <= value <= 99.9:
         remedy = f"write {100 * value:g}" if 0.5 <= value < 1 else "95 is usual"
-        raise ConfigurationError([f"{option}: {value:g} is not from 50 to below 100; {remedy}"])
-    return value / 100
+        raise ConfigurationError([f"{option}: {value:g} is not from 50 to 99.9; {remedy}"])
+    return round(value / 100, 6)
 
 
 def _plain(option: str, text: str, unit: str) -> float:

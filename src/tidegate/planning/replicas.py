@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.perf.deployment import Deployment
 from tidegate.plan.ask import Replica
 from tidegate.plan.engine import Engine
 from tidegate.planning.numbers import count_of, number_of, ratio_of
@@ -46,7 +47,6 @@ def replica_by_profile(name: str, options: Options) -> Replica:
 
 def replica_by_model(options: Options) -> Replica:
     """Of a model and accelerators. Raises ConfigurationError, which names the option."""
-    from tidegate.perf.deployment import Deployment
     from tidegate.plan.deployed import deployed
     from tidegate.planning.catalog_lookup import catalog_with, model_named
 
@@ -73,10 +73,38 @@ def replica_by_model(options: Options) -> Replica:
         values["reserve_bytes"] = int(2**30 * number_of("--reserve", options.reserve, "GiB", above=False))
     model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
     try:
-        replica = deployed(Deployment(model=model, accelerator=accelerator, **counts, **values))  # type: ignore[arg-type]
+        deployment = Deployment(model=model, accelerator=accelerator, **counts, **values)  # type: ignore[arg-type]
     except ConfigurationError as error:
         raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
+    try:
+        replica = deployed(deployment)
+    except ConfigurationError as error:
+        problem = _as_option(error.problems[0]).rpartition(": ")[0]
+        raise ConfigurationError([f"{problem}; {_what_fits(deployment)}"]) from None
     return msgspec.structs.replace(replica, engine=_limited(replica.engine, options))
+
+
+def _what_fits(deployment: Deployment) -> str:
+    """The remedies that would do, of the options that there are."""
+    tried: dict[str, dict[str, object]] = {
+        **{f"--tp {deployment.tp << more}": {"tp": deployment.tp << more} for more in range(1, 6)},
+        **{f"--quant {name}": {"weights": name} for name in ("fp8", "int4")},
+    }
+    fitting = [written for written, values in tried.items() if _fits(deployment, values)]
+    by_tp = [written for written in fitting if written.startswith("--tp")][:1]
+    by_bits = [written for written in fitting if written.startswith("--quant")][:1]
+    found = " or ".join([*by_tp, *by_bits])
+    return f"{found} would fit" if found else "more or larger accelerators would do"
+
+
+def _fits(deployment: Deployment, values: dict[str, object]) -> bool:
+    from tidegate.perf.memory import memory_of
+
+    try:
+        memory_of(msgspec.structs.replace(deployment, **values))
+    except ConfigurationError:
+        return False
+    return True
 
 
 def _limited(engine: Engine, options: Options) -> Engine:

@@ -67,7 +67,7 @@ def _apart(*parts: RenderableType) -> Iterator[RenderableType]:
 
 def _latencies(answer: Answer, terms: Terms) -> Table:
     asked = f"P{100 * terms.percentile:g}"
-    columns = ["P50", "P95", "P99"] if asked in ("P50", "P95", "P99") else ["P50", asked, "P95", "P99"]
+    columns = sorted({"P50", "P95", "P99", asked}, key=lambda name: float(name.removeprefix("P")))
     table = _table("", *columns, "budget")
     budgets: Budgets = terms.budgets
     rows = (
