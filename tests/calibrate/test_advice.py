@@ -56,8 +56,8 @@ ALONE = (64, 256, 1024, 4096)
             0.0,
             [
                 "b (each sequence) and c (each token of context) cannot be told apart: batch and context "
-                "were not varied independently (each sequence had 512 tokens of context); add runs of 1 to 16 "
-                "sequences at a time with prompts of about 128 and of 2,048 tokens"
+                "were not varied independently (each sequence had 512 tokens of context); add runs of 1 to "
+                "16 sequences at a time with prompts of about 128 and of 2,048 tokens"
             ],
         ),
         (
