@@ -82,7 +82,7 @@ def test_the_burstiness_of_chat_is_that_of_the_trace() -> None:
         (10, Terms(spare_replicas=2), 5, 2, 2),
         (10, Terms(budgets=Budgets(ttft_s=0.021), spare_replicas=0, target_utilisation=1), 3, 0, 0),
         (3.9, Terms(budgets=Budgets(ttft_s=30), spare_replicas=0, target_utilisation=1), 1, 0, 0),
-        (3.9, Terms(budgets=Budgets(ttft_s=1), spare_replicas=0, target_utilisation=1), 2, 0, 1),
+        (3.9, Terms(budgets=Budgets(ttft_s=1), spare_replicas=0, target_utilisation=1), 2, 0, 0),
         (100, Terms(), 36, 1, 9),  # large fleets pool so well that 27 would do
     ],
 )
