@@ -1,7 +1,8 @@
 """`python -m benchmarks.simulator`: what does a simulated request cost, and does it stay the same?
 
 Each measurement is a process of its own on one core. In each round every case runs once, in random order;
-ratios are taken inside the round.
+ratios are taken inside the round. The cost in customers of the `yardstick`, which is laid on just before and
+just after each run, depends less on the machine of the day.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import yardstick
 from tidegate.policy.settings import (
     ClassSettings,
     Deadlines,
@@ -123,18 +125,22 @@ def scenario_of(replicas: int, tenants: int, engine: Profile) -> Scenario:
 
 
 def measure(case: Case) -> dict[str, float]:
-    """Microseconds of CPU per request, and the process's peak of memory in MB."""
+    """CPU per request, in microseconds and in customers of the yardstick; the peak of memory in MB."""
     engine = profile()
     rate_per_s = LOAD * case.replicas * capacity_per_s(engine, case.prompt, case.output)
     if case.burst:
         rate_per_s *= 1_000
     scenario, columns = scenario_of(case.replicas, case.tenants, engine), Columns()
+    customer_us = yardstick.measure_us()
     start = time.process_time()
     outcome = simulate(scenario, OpenLoop(requests_of(case, rate_per_s)), 1, on_record=columns.add)
     cpu_s = time.process_time() - start
     assert outcome.counts.finished == case.requests == len(columns)
+    customer_us = (customer_us + yardstick.measure_us()) / 2
     return {
         "cpu_us": cpu_s / case.requests * 1e6,
+        "customer_us": customer_us,
+        "customers": cpu_s / case.requests * 1e6 / customer_us,
         "events": outcome.events / case.requests,
         "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
@@ -171,7 +177,7 @@ def one(name: str) -> dict[str, float]:
 
 def show(rounds: list[dict[str, dict[str, float]]], console: Console) -> None:
     table = Table(title=f"CPU per simulated request, {len(rounds)} rounds")
-    for heading in ("", "us", "a second", "x its base [least-most]", "RSS MB"):
+    for heading in ("", "us", "a second", "customers", "x its base [least-most]", "RSS MB"):
         table.add_column(heading, justify="right" if heading else "left")
     for name in CASES:
         base = BASES.get(name, "base")
@@ -181,10 +187,13 @@ def show(rounds: list[dict[str, dict[str, float]]], console: Console) -> None:
             name,
             f"{cpu_us:.0f}",
             f"{1e6 / cpu_us:,.0f}",
+            f"{statistics.median(each[name]['customers'] for each in rounds):.0f}",
             f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]",
             f"{max(each[name]['rss_mb'] for each in rounds):.0f}",
         )
     console.print(table)
+    customer_us = statistics.median(each[name]["customer_us"] for each in rounds for name in CASES)
+    console.print(f"a customer of the yardstick: {customer_us:.2f} us, {1e6 / customer_us:,.0f} a CPU-second")
 
 
 def main() -> None:
