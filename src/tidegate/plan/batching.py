@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 
+MANY = 16
+"""Prompts of a step that are told apart. More are their tokens in so many chunks, and count as sequences."""
+
+
 class Saturated(msgspec.Struct, frozen=True, kw_only=True):
     """A batch that is always as full as its gate lets it be: a closed loop without thinking."""
 
@@ -102,11 +106,12 @@ class Batch:
         if prompt_tokens < 1:
             return self.decode_s(decodes)
         whole = max(1, ceil(prompt_tokens / self.prompt_tokens - 1e-9))
-        new, longer = divmod(round(prompt_tokens), whole)
-        before = round(max(0.0, (self._long - prompt_tokens / whole) / 2) + self._cached)
-        chunks = [(new + 1, before)] * longer + [(new, before)] * (whole - longer if new else 0)
+        apart = min(whole, MANY)
+        new, longer = divmod(round(prompt_tokens), apart)
+        before = round((self._long - prompt_tokens / apart) / 2 + self._cached)
+        chunks = [(new + 1, before)] * longer + [(new, before)] * (apart - longer if new else 0)
         count = round(decodes)
-        seconds = self.engine.curve.step_s(count, count * self.context_tokens, chunks)
+        seconds = self.engine.curve.step_s(count + whole - apart, count * self.context_tokens, chunks)
         return seconds + self.decode_s(decodes) - self.decode_s(count)
 
     def prefill_s(self, decodes: float, at_once: float = 1.0) -> float:

@@ -147,7 +147,9 @@ def _ratios(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay, clumps: flo
     usual_s = batch.decode_steps / free * batch.decode_s(stay.decodes)
     decoding = usual_s / (usual_s + fixed_s)  # of those inside
     inside = np.arange(1, gate * arrivals.replicas + 1) / arrivals.replicas
-    stays_s = fixed_s + batch.decode_steps / free * batch.decode_many_s(inside * decoding)
+    # Beside a sequence that decodes, of the others some do.
+    decodes = np.maximum(1.0, 1 + (inside - 1) * decoding)
+    stays_s = fixed_s + batch.decode_steps / free * batch.decode_many_s(decodes)
     plain: Floats = rate * stays_s / inside  # r / mu(n)
     peakedness = 1 + (clumps - 1) * batch.lengths.evenness
     # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.

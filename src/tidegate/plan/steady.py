@@ -117,7 +117,8 @@ class _Latencies:
         stay_s = self._sequences / rate  # Little's law
         least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
         self._decode_s = max(stay_s - stay.prompt_s, least_s)
-        self._decodes, self._shares = _grouped(numbers * min(1.0, self._decode_s / stay_s), inside, STRATA)
+        decodes = np.where(numbers > 0, np.maximum(1.0, 1 + (numbers - 1) * self._decode_s / stay_s), 0.0)
+        self._decodes, self._shares = _grouped(decodes, inside, STRATA)
         self._decoding_s = np.array([batch.decode_s(max(0.0, each)) for each in self._decodes])
         self._slower_s = self._decoding_s - alone_s
 
