@@ -54,6 +54,12 @@ class Traffic:
         """Of one run; the same for the same seed. Raises ConfigurationError for a trace that is not sound."""
         return Mix([self._named(name, source, seed) for name, source in self.config.sources.items()])
 
+    def only(self, name: str) -> Traffic:
+        """One of its sources, by itself."""
+        return Traffic(
+            TrafficConfig(sources={name: self.config.sources[name]}), self._name, self._base, self._marks
+        )
+
     def check(self, config: Config) -> None:
         """Raises ConfigurationError if a source asks for what the configuration does not have.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
-from math import ceil, isnan
+from collections.abc import Iterator, Sequence
+from itertools import groupby, pairwise, zip_longest
+from math import ceil, isnan, sqrt
 
 import msgspec
 
@@ -40,37 +40,58 @@ class Hour(msgspec.Struct, frozen=True, kw_only=True):
     """In its busiest minute."""
 
 
-def load_of_arrivals(arrivals: Sequence[Arrival], prefix_hit_ratio: float = 0.0) -> Load:
-    """Arrivals, ascending, as a load. ConfigurationError where there are none."""
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests of one source over a stretch of time."""
+
+    per_minute: tuple[float, ...]
+    """How many come, or are expected, in each minute from the start on."""
+    sample: tuple[Arrival, ...]
+    """Some of them, or all, from which lengths are taken."""
+    gap_cv: float = 1.0
+
+    @property
+    def requests(self) -> float:
+        """All of them."""
+        return sum(self.per_minute)
+
+
+def stream_of(arrivals: Sequence[Arrival]) -> Stream:
+    """Of arrivals, ascending; the last minute counts though the arrivals end in it."""
     if not arrivals:
         raise ConfigurationError(["nothing arrives; give a load with at least one request"])
-    counts = _per_window(arrivals)
-    most, mean = max(counts), len(arrivals) / len(counts)
-    return Load(
-        kinds=tuple(_kinds(arrivals)),
-        requests_per_s=most / WINDOW_S,
-        peak_ratio=most / mean,
-        gap_cv=_gap_cv(arrivals),
-        prefix_hit_ratio=prefix_hit_ratio,
-    )
-
-
-def hours_of(arrivals: Sequence[Arrival]) -> list[Hour]:
-    """By hour of the day; of several days each hour is as busy as in the busiest of them."""
-    busiest: dict[int, int] = {}
-    for window, count in enumerate(_per_window(arrivals)):
-        hour = int(window * WINDOW_S / HOUR_S) % 24
-        busiest[hour] = max(busiest.get(hour, 0), count)
-    return [Hour(hour=hour, requests_per_s=busiest[hour] / WINDOW_S) for hour in sorted(busiest)]
-
-
-def _per_window(arrivals: Sequence[Arrival]) -> list[int]:
-    """Requests of each minute, the last one included, in which the arrivals end."""
     start_s = arrivals[0].at_s
     counts = [0] * (int((arrivals[-1].at_s - start_s) / WINDOW_S) + 1)
     for arrival in arrivals:
         counts[int((arrival.at_s - start_s) / WINDOW_S)] += 1
-    return counts
+    return Stream(per_minute=tuple(counts), sample=tuple(arrivals), gap_cv=_gap_cv(arrivals))
+
+
+def load_of_streams(streams: Sequence[Stream], prefix_hit_ratio: float = 0.0) -> Load:
+    """All of them together, in their busiest minute."""
+    counts = _together(streams)
+    requests = sum(counts)
+    burstiness = sum(stream.requests * stream.gap_cv**2 for stream in streams) / requests
+    return Load(
+        kinds=tuple(kind for stream in streams for kind in _kinds(stream)),
+        requests_per_s=max(counts) / WINDOW_S,
+        peak_ratio=max(counts) * len(counts) / requests,
+        gap_cv=sqrt(burstiness),
+        prefix_hit_ratio=prefix_hit_ratio,
+    )
+
+
+def hours_of(streams: Sequence[Stream]) -> list[Hour]:
+    """By hour of the day; of several days each hour is as busy as in the busiest of them."""
+    busiest: dict[int, float] = {}
+    for window, count in enumerate(_together(streams)):
+        hour = int(window * WINDOW_S / HOUR_S) % 24
+        busiest[hour] = max(busiest.get(hour, 0.0), count)
+    return [Hour(hour=hour, requests_per_s=busiest[hour] / WINDOW_S) for hour in sorted(busiest)]
+
+
+def _together(streams: Sequence[Stream]) -> list[float]:
+    """Requests of each minute; who has ended sends nothing."""
+    return [sum(counts) for counts in zip_longest(*(stream.per_minute for stream in streams), fillvalue=0.0)]
 
 
 def _gap_cv(arrivals: Sequence[Arrival]) -> float:
@@ -83,18 +104,18 @@ def _gap_cv(arrivals: Sequence[Arrival]) -> float:
     return gaps.cv if told and not isnan(gaps.cv) else 1.0
 
 
-def _kinds(arrivals: Iterable[Arrival]) -> Iterator[Kind]:
+def _kinds(stream: Stream) -> Iterator[Kind]:
     """Of each tenant and class, cells of similar lengths, which keep the means exact."""
 
     def asker(arrival: Arrival) -> tuple[str, str]:
         return arrival.tenant, arrival.class_
 
-    for (tenant, class_), own in groupby(sorted(arrivals, key=asker), key=asker):
+    for (tenant, class_), own in groupby(sorted(stream.sample, key=asker), key=asker):
         for cell in _cells(list(own)):
             yield Kind(
                 prompt_tokens=sum(each.prompt_tokens for each in cell) / len(cell),
                 output_tokens=sum(max(1, each.output_tokens) for each in cell) / len(cell),
-                share=len(cell),
+                share=len(cell) * stream.requests / len(stream.sample),
                 tenant=tenant,
                 class_=class_,
             )

@@ -9,7 +9,7 @@ import msgspec
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration
-from tidegate.plan.arrivals import Arrival, Hour, hours_of, load_of_arrivals
+from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
 from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
@@ -36,12 +36,12 @@ def question_of(options: Options) -> Question:
     terms = terms_of(options)
     replica = replica_of(options, terms)
     terms = _priced(_what_there_is(options, terms, replica), replica)
-    arrivals, notes = _arrivals(options, terms.budgets)
+    streams = _streams(options, terms.budgets)
     hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
-    load = load_of_arrivals(arrivals, hits) if arrivals else _load_by_hand(options, hits)
-    hours = tuple(hours_of(arrivals)) if options.schedule else ()
-    notes = (*notes, *_extrapolated(options))
-    return Question(ask=Ask(load=load, replica=replica, terms=terms), hours=hours, notes=notes)
+    load = load_of_streams(streams, hits) if streams else _load_by_hand(options, hits)
+    hours = tuple(hours_of(streams)) if options.schedule else ()
+    ask = Ask(load=load, replica=replica, terms=terms)
+    return Question(ask=ask, hours=hours, notes=_extrapolated(options))
 
 
 def _batch_work(options: Options) -> Question:
@@ -74,16 +74,15 @@ def _batch_work(options: Options) -> Question:
     return Question(ask=ask, interactive=question_of(people).ask, notes=question.notes)
 
 
-def _arrivals(options: Options, budgets: Budgets) -> tuple[list[Arrival], tuple[str, ...]]:
-    """Of a trace or a traffic file; nothing where there is none."""
+def _streams(options: Options, budgets: Budgets) -> list[Stream]:
+    """Of a trace or a traffic file; none where neither is asked for."""
     if not options.trace and not options.traffic:
-        return [], ()
-    from tidegate.planning.loads import trace_arrivals, traffic_arrivals
+        return []
+    from tidegate.planning.loads import trace_stream, traffic_streams
 
     if options.trace:
-        return trace_arrivals(options.trace), ()
-    arrivals, note = traffic_arrivals(Path(options.traffic or ""), budgets)
-    return arrivals, (note,) if note else ()
+        return [trace_stream(options.trace)]
+    return traffic_streams(Path(options.traffic or ""), budgets)
 
 
 def _load_by_hand(options: Options, hits: float) -> Load:

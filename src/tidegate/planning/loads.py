@@ -1,55 +1,94 @@
-"""What load do a rate, a trace or a traffic file come to?"""
+"""What load do a trace or a traffic file come to?
+
+A day of a traffic file may be a million requests. A source that comes by itself is not played: its rate has
+an integral. One that goes on as it began is played until it has settled, and the others all day.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from pathlib import Path
 
 from tidegate.config.traces import known_trace
-from tidegate.config.traffic_loading import load_traffic
+from tidegate.config.traffic import ClientSource, OpenSource, SessionSource, Source
+from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import format_span
-from tidegate.plan.arrivals import Arrival
+from tidegate.plan.arrivals import WINDOW_S, Arrival, Stream, stream_of
+from tidegate.workload.laws.arrivals import Constant, Poisson, Renewal, Replay
 from tidegate.workload.requests import PlannedRequest, Workload
 
 SPAN_S = 86_400.0
 """Of a traffic file: a day."""
+SETTLED_S = 3600.0
+"""After so long a source that goes on as it began is as busy as it will be; so long it is then looked at."""
+SAMPLE = 1000
+"""Requests of a source that comes by itself, from which its lengths are taken."""
 MOST_REQUESTS = 300_000
-"""Of a traffic file. What comes after them is left out, and that is said."""
+"""Of one source, played: more would take longer than a plan should."""
 ANSWER_S, TOKEN_S = 1.0, 0.05
 """How long answers take where clients wait for them, without a budget that says it: TTFT, and per token."""
+SEED = 1
 
 
-def trace_arrivals(name: str) -> list[Arrival]:
+def trace_stream(name: str) -> Stream:
     """All requests of a trace."""
-    return [Arrival(row.arrived_s, row.prompt_tokens, row.output_tokens) for row in known_trace(name)]
+    rows = known_trace(name)
+    return stream_of([Arrival(row.arrived_s, row.prompt_tokens, row.output_tokens) for row in rows])
 
 
-def traffic_arrivals(path: Path, budgets: Budgets, seed: int = 1) -> tuple[list[Arrival], str]:
-    """A day of a traffic file, and a warning where it is less than that.
+def traffic_streams(path: Path, budgets: Budgets) -> list[Stream]:
+    """A day of each source of a traffic file. Raises ConfigurationError for a file that is none.
 
     Clients who wait for an answer get it as late as the budgets allow, and then ask again.
     """
     if not path.exists():
         raise ConfigurationError([f"--traffic {path}: No such file; give a traffic file (YAML)"])
-    workload = load_traffic(path).workload(seed)
+    traffic = load_traffic(path)
+    return [_stream(traffic.only(name), source, budgets) for name, source in traffic.config.sources.items()]
+
+
+def _stream(alone: Traffic, source: Source, budgets: Budgets) -> Stream:
+    workload = alone.workload(SEED)
+    if isinstance(source, OpenSource):
+        sample = tuple(map(_arrival, islice(workload.starts(), SAMPLE)))
+        arrivals = source.arrivals.arrivals()
+        even = 0.0 if source.arrivals.gaps == "even" else 1.0
+        return Stream(per_minute=_expected(arrivals), sample=sample, gap_cv=source.arrivals.cv or even)
+    steady = isinstance(source, ClientSource) or (
+        isinstance(source, SessionSource) and source.starts.rate_per_s is not None
+    )
+    span_s = 2 * SETTLED_S if steady else SPAN_S
     ttft_s = budgets.ttft_s if budgets.ttft_s is not None else ANSWER_S
     token_s = budgets.tpot_s if budgets.tpot_s is not None else TOKEN_S
-    planned = _unrolled(workload, ttft_s, token_s)
-    found = [
-        Arrival(each.at_s, each.prompt_tokens, each.output_tokens, each.tenant, each.priority)
-        for each in islice(planned, MOST_REQUESTS)
-    ]
-    if len(found) < MOST_REQUESTS:
-        return found, ""
-    return found, f"planned for its first {MOST_REQUESTS:,} requests, {format_span(found[-1].at_s)} of it"
+    played = list(map(_arrival, islice(_played(workload, ttft_s, token_s, span_s), MOST_REQUESTS)))
+    if not steady:
+        return stream_of(played)
+    settled = tuple(each for each in played if each.at_s >= SETTLED_S) or tuple(played)
+    a_minute = len(settled) / (SETTLED_S / WINDOW_S)
+    return Stream(per_minute=(a_minute,) * int(SPAN_S / WINDOW_S), sample=settled)
 
 
-def _unrolled(workload: Workload, ttft_s: float, token_s: float) -> Iterator[PlannedRequest]:
-    """Requests in order of arrival, before `SPAN_S`."""
+def _arrival(planned: PlannedRequest) -> Arrival:
+    return Arrival(
+        planned.at_s, planned.prompt_tokens, planned.output_tokens, planned.tenant, planned.priority
+    )
+
+
+def _expected(arrivals: Poisson | Constant | Renewal | Replay) -> tuple[float, ...]:
+    """In each minute of a day."""
+    minutes = int(SPAN_S / WINDOW_S)
+    if isinstance(arrivals, Renewal):
+        until = [arrivals.rate.expected(minute * WINDOW_S) for minute in range(minutes + 1)]
+        return tuple(later - earlier for earlier, later in pairwise(until))
+    assert isinstance(arrivals, Poisson | Constant)
+    return (arrivals.rate_per_s * WINDOW_S,) * minutes
+
+
+def _played(workload: Workload, ttft_s: float, token_s: float, span_s: float) -> Iterator[PlannedRequest]:
+    """Requests in order of arrival, before `span_s`."""
     starts, number = workload.starts(), count()
     waiting: list[tuple[float, int, PlannedRequest]] = []
     coming = next(starts, None)
@@ -59,7 +98,7 @@ def _unrolled(workload: Workload, ttft_s: float, token_s: float) -> Iterator[Pla
         else:
             assert coming is not None
             each, coming = coming, next(starts, None)
-        if each.at_s >= SPAN_S:
+        if each.at_s >= span_s:
             return
         yield each
         ended_at_s = each.at_s + ttft_s + (each.output_tokens - 1) * token_s
