@@ -191,8 +191,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         elif decodes and self.decode is not None:
             seconds += self.decode(decodes, context_tokens / decodes)
         if self.prefill is not None:
-            for new, before in chunks:
-                seconds += self.prefill(new, before)
+            known, each_s = None, 0.0
+            for chunk in chunks:
+                if chunk is not known:  # whoever plans has many that are alike
+                    known, each_s = chunk, self.prefill(*chunk)
+                seconds += each_s
         return seconds
 
     def decode_run(

@@ -207,7 +207,11 @@ class Sides:
         tpot_s = terms.budgets.tpot_s
         self.left_s = None if tpot_s is None else tpot_s - self.transfer.alone_s / self.gaps
         """Of the TPOT budget, once the cache has come; None: there is no such budget."""
-        self.decode = Side(decode.engine, decodes, _within(terms, self.left_s))
+        # As many sequences can come to it in a step as it has places, each with one token to compute.
+        engine = decode.engine
+        budget = min(engine.max_batched_tokens, 2 * engine.max_num_seqs)
+        engine = msgspec.structs.replace(engine, max_batched_tokens=budget)
+        self.decode = Side(engine, decodes, _within(terms, self.left_s))
 
 
 def _within(terms: Terms, tpot_s: float | None) -> Terms:

@@ -104,10 +104,14 @@ def size_apart(ask: Ask, prefill: Replica, link: Link, sides: Sides | None = Non
     sides = sides or Sides(ask, prefill, link)
     if (problem := _impossible(ask, sides)) is not None:
         return problem
-    needed = _needed(ask, sides, rate)
+    spare, least = terms.spare_replicas, least_replicas(ask, sides)
+    needed: tuple[int, int] | None = (least[0] - spare, least[1] - spare)
+    if not _both_held(ask, sides, rate, needed):
+        if (problem := _over_budget(ask, sides)) is not None:
+            return problem
+        needed = _needed(ask, sides, rate)
     if needed is None:
         return _too_many(rate)
-    spare, least = terms.spare_replicas, least_replicas(ask, sides)
     counts = max(least[0], needed[0] + spare), max(least[1], needed[1] + spare)
     found = Pair(sides, counts[0]).latencies(rate, counts[1], terms.percentile)
     assert found is not None
@@ -137,6 +141,12 @@ def _needed(ask: Ask, sides: Sides, rate: float) -> tuple[int, int] | None:
         if decode is not None:
             return count, decode
     return None
+
+
+def _both_held(ask: Ask, sides: Sides, rate: float, counts: tuple[int, int] | None) -> bool:
+    if counts is None or max(counts) > MOST_REPLICAS or not _prompts_held(ask, sides, counts[0]):
+        return False
+    return _held(Pair(sides, counts[0]), rate, ask.terms, counts[1])
 
 
 def _held(pair: Pair, rate: float, terms: Terms, decode_replicas: int) -> bool:
@@ -174,7 +184,7 @@ def _impossible(ask: Ask, sides: Sides) -> Impossible | None:
             available=tpot_s,
             unit="s",
         )
-    return _over_link(ask, sides) or _over_budget(ask, sides)
+    return _over_link(ask, sides)
 
 
 def _over_link(ask: Ask, sides: Sides) -> Impossible | None:
