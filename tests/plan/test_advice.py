@@ -16,7 +16,7 @@ from tidegate.plan.answer import Answer, Gates, Percentiles
 from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.engine import Engine
-from tidegate.plan.limits import refused_ratio
+from tidegate.plan.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
 from tidegate.plan.tenants import Tenant, tenants_of
 
 ENGINE = Engine(
@@ -59,10 +59,11 @@ def answered(replicas: int = 2, per_s: float = 2.0, sequences: int = 10, **field
     return msgspec.structs.replace(any_answer, **(figures | fields))
 
 
-def two(ttft_s: float | None, **terms: Any) -> Advice:
-    """Two tenants alike on two replicas."""
+def two(ttft_s: float | None, requests_per_s: float = 1e-3, **terms: Any) -> Advice:
+    """Two tenants alike on two replicas, who are planned to send next to nothing."""
     ask = asked(ttft_s, **terms)
-    return advise(ask, answered(), tenants_of(ask.load, {"a": 1.0, "b": 1.0}))
+    answer = answered(requests_per_s=requests_per_s)
+    return advise(ask, answer, tenants_of(ask.load, {"a": 1.0, "b": 1.0}))
 
 
 def test_way_one() -> None:
@@ -114,7 +115,19 @@ def test_bursts(ttft_s: float | None, burst_tokens: float, bound: str, holds: bo
     assert bound in tenant.burst_s.reason
     assert tenant.holds_budget is holds
     assert tenant.tokens_per_minute.value == 60 * 1.4 * 2_000  # credits: an output token costs ten
-    assert any("no burst limit" in each for each in advice.warnings) is (holds is False)
+    assert any("the budget is" in each for each in advice.warnings) is (holds is False)
+
+
+def test_what_is_planned_is_let_in() -> None:
+    """A burst is no shorter than a tenant's own requests need; what the budget allows is told beside it."""
+    tenant = two(0.7, requests_per_s=1.0).tenants["a"]
+
+    # 0.5 requests/s of 1.4: 5.23 requests, of 1,100 tokens, are one time in 1,000 too few.
+    assert tenant.burst_tokens == pytest.approx(5.23 * 1_100, rel=0.01)
+    assert tenant.burst_within_budget_tokens == pytest.approx(9_090.9 * (0.7 - 0.386) - 1_100, rel=0.01)
+    assert tenant.refused_ratio == pytest.approx(REFUSED_SHARE, rel=0.05)
+    assert tenant.holds_budget is False
+    assert "its own planned requests need it" in tenant.burst_s.reason
 
 
 def test_token_weights() -> None:
@@ -212,7 +225,7 @@ def test_a_long_prompt_of_another() -> None:
     """Prompts longer than the gate take replicas of their own; the others share what is left."""
     kinds = (
         Kind(prompt_tokens=500, output_tokens=100, share=99, tenant="chat"),
-        Kind(prompt_tokens=8_000, output_tokens=100, share=1, tenant="long"),
+        Kind(prompt_tokens=8_000, output_tokens=100, share=0.001, tenant="long"),
     )
     ask = asked(1.0, Load(kinds=kinds, requests_per_s=2.0))
     chat, long = (advise(ask, answered(4)).tenants[name] for name in ("chat", "long"))
@@ -238,6 +251,14 @@ def test_a_bucket_as_a_queue() -> None:
         (1.0, 9, 1.0, 1 / 18),  # half as much is refused where sizes do not differ
     ]:
         assert refused_ratio(load, burst, cv2) == pytest.approx(refused, abs=0.01)
+
+
+def test_a_bucket_that_is_deep_enough() -> None:
+    """It refuses one in a thousand, and for more than its rate none is deep enough."""
+    for load, cv2 in [(0.5, 1.0), (0.9, 2.0), (0.1, 1.0)]:
+        assert refused_ratio(load, burst_needed(load, cv2), cv2) == pytest.approx(REFUSED_SHARE)
+    assert burst_needed(0.0005, 1.0) == 1
+    assert burst_needed(1.0, 1.0) == burst_needed(2.0, 1.0) == float("inf")
 
 
 def test_tenants_of_a_load() -> None:

@@ -228,17 +228,17 @@ def _warnings(ask: Ask, times: Times, limits: dict[str, TenantAdvice]) -> Iterat
     budget = ask.terms.budgets
     for name, each in limits.items():
         if each.holds_budget is False:
-            bound, wanted = each.ttft_bound_s.value or 0.0, budget.ttft_s or 0.0
+            bound_s, budget_s = each.ttft_bound_s.value or 0.0, budget.ttft_s or 0.0
             yield (
-                f"tenant {name}: no burst limit keeps its largest request within the TTFT budget of "
-                f"{format_latency(wanted)} whatever the others do; the bound is {format_latency(bound)}. "
-                "Shorter prompts, a larger share, more replicas or a longer budget would."
+                f"tenant {name}: if all others send all they may at once, its TTFT may reach "
+                f"{format_latency(bound_s)}, and the budget is {format_latency(budget_s)}. Shorter prompts, "
+                "a larger share or more replicas lower that bound."
             )
         if each.refused_ratio > FEW_REFUSED:
             yield (
                 f"tenant {name}: about {format_ratio(each.refused_ratio)} of its planned requests will find "
-                "its bucket empty: it sends more than its share, or in longer bursts. A larger weight or a "
-                "longer burst_s lets them in, and the bounds grow with it."
+                "its bucket empty: its rate, or the places that are free for a burst of it, are too few. A "
+                "larger weight or more replicas let more of them in."
             )
     if len(classes_of(ask.load)) > 1:
         yield (

@@ -33,6 +33,8 @@ class TenantAdvice(msgspec.Struct, frozen=True, kw_only=True):
     burst_s: Figure
     burst_tokens: float
     """The same burst as prompt and output tokens, as the fair queue counts them."""
+    burst_within_budget_tokens: float | None
+    """The burst of which the bound is the TTFT budget; 0 where no burst is; None: there is no budget."""
     guaranteed_tokens_per_s: float
     """Of prefill, whatever the others do; where nothing is known of prompts, of all that is sustained."""
     ttft_bound_s: Figure

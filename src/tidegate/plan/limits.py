@@ -10,6 +10,9 @@ for its first token (Parekh and Gallager 1993, for packets that are not divided;
 any latency-rate server, of which start-time fair queueing is one: Goyal, Vin and Cheng 1996). Whoever must
 have the first token within the TTFT budget D may therefore burst b = g (D - T) - largest.
 
+Nobody gets less than its largest request, nor less prefill than its own planned requests need (`own_burst`):
+it waits for that itself, and the bound, then above the budget, is told.
+
 All of it counts tokens as the gateway's queue does, prompt and output alike: while prompts are what is waited
 for, a fleet passes at least its prefill rate of such tokens. A burst also needs places in batches. Some are
 free while every tenant sends at its rate, for f of its tokens; beyond these, places come free at its own rate
@@ -25,13 +28,14 @@ and R. G. Gallager, "A generalized processor sharing approach to flow control" (
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import exp, floor, inf
+from math import floor, inf
 
 import msgspec
 
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
 from tidegate.plan.ask import Kind
+from tidegate.plan.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
 from tidegate.plan.tenants import Tenant
 
 MOST_BURST_S = 60.0
@@ -155,8 +159,10 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
     burst_tokens: float
     bound: str
-    """prefill, places, largest or default."""
+    """prefill, places, largest, planned or default."""
     service: Service
+    within: float
+    """The burst that the TTFT budget allows, or the default where there is none."""
 
 
 def senders_of(tenants: Sequence[Tenant], requests_per_s: float) -> list[Sender]:
@@ -211,6 +217,11 @@ def rate_of(fleet: Fleet, sender: Sender) -> float:
     return credits_per_s(fleet, sender) * sender.request_tokens / sender.credits(fleet)
 
 
+def load_of(fleet: Fleet, sender: Sender) -> float:
+    """What it is planned to send, over what it may."""
+    return sender.requests_per_s * sender.credits(fleet) / credits_per_s(fleet, sender)
+
+
 def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_prompts: int = 0) -> Service:
     """What `sender` is guaranteed, with so many prompts of others that each need a replica by itself.
 
@@ -220,7 +231,8 @@ def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_
     per_replica = fleet.prefill_tokens_per_s
     per_s = fleet.replicas * per_replica * sender.share
     others = [each.longest_prompt_tokens for each in senders if each is not sender]
-    ahead_tokens = (1 + long_prompts) * fleet.gate_tokens
+    # What stands before a tenant that is alone is its own, and in its burst.
+    ahead_tokens = (1 + long_prompts) * fleet.gate_tokens if others else 0.0
     if long_prompts >= fleet.replicas:
         ahead_tokens = max(ahead_tokens, *others)
     alone_s = max(0.0, sender.largest_tokens / per_replica - sender.largest_tokens / per_s)
@@ -251,31 +263,28 @@ def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], take
 
 
 def _by_worth(bucket: Bucket) -> tuple[float, float]:
-    """The longer burst; of equal ones that which waits for less."""
-    return bucket.burst_tokens, -bucket.service.latency_s
-
-
-def refused_ratio(load: float, burst_requests: float, cv2: float) -> float:
-    """About which share of requests finds the bucket empty, at `load` times its rate.
-
-    A bucket is a queue that refuses whoever would wait longer than its depth; the exponential tail of its
-    heavy-traffic limit (Kingman 1962) with both ends as in M/M/1/K.
-    """
-    if abs(load - 1) < 1e-6:
-        load = 1 - 1e-6
-    filled = load * exp(min(700.0, -2 * (1 - load) / cv2 * max(0.0, burst_requests - 1)))
-    return min(1.0, max(0.0, (1 - load) * filled / (1 - load * filled)))
+    """Which of two services promises more: a longer burst within the budget, else less to wait for."""
+    return bucket.within, -bucket.service.latency_s
 
 
 def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
+    """Prefill is its own share, and whoever asks for more of it waits; places it would take from others."""
+    most = MOST_BURST_S * service.sustained_per_s
     if fleet.ttft_s is not None:
         bounds = service.bursts_within(fleet.ttft_s, sender.largest_tokens)
+        within = min(bounds.values())
     else:
-        bounds = {"default": MOST_BURST_S * service.sustained_per_s}
+        bounds, within = {"default": most}, most
+    # A bound for the worst that all can do at once is no reason to refuse what is planned.
+    needed = burst_needed(load_of(fleet, sender), fleet.arrivals_cv2 + sender.tokens_cv2)
+    needed_tokens = needed * sender.request_tokens
+    if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
+        bounds["planned"] = min(needed_tokens, most)
+        del bounds["prefill"]
     bound = min(bounds, key=lambda name: bounds[name])
     if bounds[bound] < sender.largest_tokens:
         bounds["largest"], bound = sender.largest_tokens, "largest"
-    return Bucket(burst_tokens=bounds[bound], bound=bound, service=service)
+    return Bucket(burst_tokens=bounds[bound], bound=bound, service=service, within=within)
 
 
 def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
@@ -289,7 +298,6 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
         burst_s = rounded_up(60 * largest_credits / per_minute)
     burst_tokens = burst_s * per_minute / 60 / per_token
     bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
-    load = sender.requests_per_s * sender.credits(fleet) * 60 / per_minute
     cv2 = fleet.arrivals_cv2 + sender.tokens_cv2
     return TenantAdvice(
         weight=sender.tenant.weight,
@@ -302,12 +310,13 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
         ),
         burst_s=Figure(value=burst_s, reason=_burst_reason(fleet, sender, bucket, burst_tokens)),
         burst_tokens=burst_tokens,
+        burst_within_budget_tokens=None if fleet.ttft_s is None else max(0.0, bucket.within),
         guaranteed_tokens_per_s=(
             service.prefill_per_s if service.prefill_per_s < inf else service.sustained_per_s
         ),
         ttft_bound_s=Figure(value=bound_s, reason=_bound_reason(sender, service, burst_tokens)),
         holds_budget=None if fleet.ttft_s is None else bound_s <= fleet.ttft_s * (1 + 1e-9),
-        refused_ratio=refused_ratio(load, burst_tokens / sender.request_tokens, cv2),
+        refused_ratio=refused_ratio(load_of(fleet, sender), burst_tokens / sender.request_tokens, cv2),
     )
 
 
@@ -316,8 +325,15 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
     largest = f"{format_number(sender.largest_tokens)} tokens"
     if bucket.bound == "default":
         return f"{tokens}: {MOST_BURST_S:g} s of its rate; no TTFT budget bounds it."
-    if bucket.bound == "largest" or fleet.ttft_s is None:
+    if bucket.bound == "largest":
         return f"{tokens}: its largest request, {largest}; with less that could never pass."
+    if bucket.bound == "planned":
+        within = format_number(max(0.0, bucket.within))
+        return (
+            f"{tokens}: its own planned requests need it, or more than {REFUSED_SHARE:.1%} of them would be "
+            f"refused; {within} are what the TTFT budget allows whatever all others do."
+        )
+    assert fleet.ttft_s is not None
     left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
     if bucket.bound == "prefill":
         rate = f"its {format_number(service.prefill_per_s)} tokens/s of prefill compute"

@@ -1,7 +1,7 @@
 """Do closed form and simulation say the same, which of them is to be trusted, and do the budgets hold?
 
 They agree in a figure where the plan's is within the simulation's 95 % interval, or as near as the plan can
-be: within a tolerance, or a step's time, which a request waits on average half of before it is looked at.
+be: within a tolerance, or the time of a step, half of which a request waits on average to be looked at.
 Of thirteen intervals of 95 % one misses in every second run even where all is right: hence the tolerance.
 """
 
@@ -117,7 +117,7 @@ def verdict_of(ask: Ask, answer: Answer, seen: Seen) -> Verification:
 
 
 def _figures(ask: Ask, answer: Answer, seen: Seen, refused: float) -> Iterator[Compared]:
-    total, step_s = seen.total, operating_point(ask, answer).full_step_s + DELIVERY_S
+    total, step_s = seen.total, operating_point(ask, answer).step_s + DELIVERY_S
     latencies = (
         ("ttft_s", answer.ttft_s, total.ttft_s, step_s),
         ("tpot_s", answer.tpot_s, total.tpot_s, 0.0),
