@@ -23,10 +23,8 @@ def streams(tmp_path: Path, source: str, budgets: Budgets | None = None) -> list
 
 def test_a_source_that_comes_by_itself_is_as_busy_as_its_rate(tmp_path: Path) -> None:
     """A day that swings by half is 1.5 times as busy at its peak, without any dice."""
-    source = (
-        "{kind: open, arrivals: {daily: {mean_per_s: 4, swing: 0.5, peak_s: 43200}}, lengths: %s}" % LENGTHS
-    )
-    counts = streams(tmp_path, source)
+    day = "{daily: {mean_per_s: 4, swing: 0.5, peak_s: 43200}}"
+    counts = streams(tmp_path, f"{{kind: open, arrivals: {day}, lengths: {LENGTHS}}}")
 
     assert len(counts) == 24 * 60
     assert max(counts) == pytest.approx(360, rel=1e-3)
