@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.calibrate.virtual import DELIVERY_S, TRUE, VirtualEngine
-from tidegate.calibrate.experiment import LONGEST_TOKENS, TEMPLATE_TOKENS, Cell, Limits, cells
+from tidegate.calibrate.experiment import CONTEXT_SHARE, LONGEST_TOKENS, Cell, Limits, cells
 from tidegate.calibrate.live import Experiment, Measurement
 from tidegate.calibrate.report import Report, report_of
 from tidegate.calibrate.sources import Found
@@ -121,7 +121,7 @@ def test_no_cell_is_too_large(limits: Limits) -> None:
         assert cell.output_tokens >= max(1, cell.steps)
         if cell.steps:
             whole = cell.prompt_tokens + cell.output_tokens
-            assert whole + TEMPLATE_TOKENS <= limits.context_tokens
+            assert whole <= CONTEXT_SHARE * limits.context_tokens
             assert cell.sequences * whole <= limits.kv_tokens
 
 
@@ -248,7 +248,7 @@ def test_a_tokenizer_of_its_own() -> None:
 
     planned = [cell for cell in engine.cells[2:] if cell.steps > 16]
     assert min(cell.prompt_tokens for cell in planned) == pytest.approx(64, abs=1)
-    assert max(cell.prompt_tokens for cell in planned) > TRUE.replica.context_tokens * 0.95
+    assert max(cell.prompt_tokens for cell in planned) > TRUE.replica.context_tokens * 0.9
     for cell in engine.cells:
         assert cell.prompt_tokens + cell.output_tokens <= TRUE.replica.context_tokens
 

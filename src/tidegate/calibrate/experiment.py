@@ -24,8 +24,8 @@ DECODE_SHARE = 0.25
 """Of the time; about as much goes for the prompts that decoding needs, the rest is spare."""
 PREFILL_SHARE = 1 / 20
 """Of the time, that the prompts of one cell may take."""
-TEMPLATE_TOKENS = 64
-"""That a chat template may add to a prompt, and tokenizers differ by."""
+CONTEXT_SHARE = 0.95
+"""Of the longest sequence that is used: one text of a length has some per cent more tokens than another."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,7 @@ def _of_batch(limits: Limits, batch: int, steps: int) -> list[Cell]:
     for prompt in _geometric(SHORTEST_TOKENS, longest, 3):
         # While the first of them decode, the prompts of the others are still computed.
         output = steps + ceil(max(batch / 4, batch * prompt / limits.max_batched_tokens)) + 4
-        room = int(min(fits, limits.context_tokens - TEMPLATE_TOKENS)) - output
+        room = int(min(fits, CONTEXT_SHARE * limits.context_tokens)) - output
         if room >= min(SHORTEST_TOKENS, limits.context_tokens // 4):
             cell = Cell(sequences=batch, prompt_tokens=min(prompt, room), output_tokens=output, steps=steps)
             if not made or cell.prompt_tokens > made[-1].prompt_tokens:
@@ -95,7 +95,7 @@ def _of_batch(limits: Limits, batch: int, steps: int) -> list[Cell]:
 
 def _prompts(limits: Limits) -> list[Cell]:
     affordable = limits.for_s * PREFILL_SHARE * limits.prefill_tokens_per_s
-    longest = int(min(LONGEST_TOKENS, affordable, limits.kv_tokens, limits.context_tokens - TEMPLATE_TOKENS))
+    longest = int(min(LONGEST_TOKENS, affordable, limits.kv_tokens, CONTEXT_SHARE * limits.context_tokens))
     lengths = _geometric(SHORTEST_TOKENS, longest, PROMPTS)
     held_out = len(lengths) // 2 if len(lengths) > 3 else None
     return [
