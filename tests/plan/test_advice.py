@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import exp, log
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.engine import Engine
 from tidegate.plan.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
-from tidegate.plan.tenants import Tenant, tenants_of
+from tidegate.plan.tenants import Tenant, longest, tenants_of
 
 ENGINE = Engine(
     curve=Linear(a_s=0.01, d_s_per_prefill_token=1e-4),
@@ -280,6 +280,16 @@ def test_tenants_of_a_load() -> None:
     assert tenants_of(LOAD, {}) == (Tenant(kinds=LOAD.kinds),)
     with pytest.raises(Exception, match="tenant c: the load has no requests of it; it has those of a, b"):
         tenants_of(named, {"c": 1.0})
+
+
+def test_lengths_that_vary() -> None:
+    """A burst holds the longest request: of lengths that vary, one in a thousand is longer."""
+    kinds = (msgspec.structs.replace(LOAD.kinds[0], output_cv=1.0),)
+    advice = advise(asked(0.5, Load(kinds=kinds, requests_per_s=1e-3)), answered(requests_per_s=1e-3))
+
+    assert longest(100, 0) == 100
+    assert longest(100, 1.0) == pytest.approx(100 * exp(3.09 * log(2) ** 0.5) / 2**0.5)
+    assert advice.tenants["default"].burst_tokens >= 1_000 + longest(100, 1.0)
 
 
 def test_rounding() -> None:

@@ -60,6 +60,11 @@ ASKS: dict[str, tuple[Ask, Answer, dict[str, float]]] = {
     "tables": (asked(1.0, engine=BY_TABLE), answered(3, sequences=200), {}),
     "tenants and classes of the load": (asked(1.0, MANY), answered(), {"no": 2.0}),
     "prefixes": (asked(1.0, hit(LOAD)), answered(), {}),
+    "lengths that vary": (
+        asked(1.0, Load(kinds=(Kind(prompt_tokens=500, output_tokens=100, prompt_cv=1.0, output_cv=0.5),))),
+        answered(),
+        {},
+    ),
     "users": (asked(1.0, Load(kinds=LOAD.kinds, users=20, think_s=5.0)), answered(), {}),
 }
 

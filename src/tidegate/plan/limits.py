@@ -27,7 +27,7 @@ and R. G. Gallager, "A generalized processor sharing approach to flow control" (
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import floor, inf
 
 import msgspec
@@ -36,7 +36,7 @@ from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
 from tidegate.plan.ask import Kind
 from tidegate.plan.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
-from tidegate.plan.tenants import Tenant
+from tidegate.plan.tenants import Tenant, longest
 
 MOST_BURST_S = 60.0
 """Of its rate, where no budget bounds a burst: the gateway's default."""
@@ -94,12 +94,12 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def largest_tokens(self) -> float:
         """Prompt and output of its largest request."""
-        return max(kind.prompt_tokens + kind.output_tokens for kind in self.tenant.kinds)
+        return max(kind.prompt_tokens + kind.output_tokens for kind in self._longest())
 
     @property
     def longest_prompt_tokens(self) -> float:
         """Of its requests."""
-        return max(kind.prompt_tokens for kind in self.tenant.kinds)
+        return max(kind.prompt_tokens for kind in self._longest())
 
     @property
     def tokens_cv2(self) -> float:
@@ -113,7 +113,14 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
     def largest_credits(self, fleet: Fleet) -> float:
         """Of the request that reserves most."""
-        return max(fleet.credits_of(kind, cached=False) for kind in self.tenant.kinds)
+        return max(fleet.credits_of(kind, cached=False) for kind in self._longest())
+
+    def _longest(self) -> Iterator[Kind]:
+        """Of each of its kinds a request that few are longer than."""
+        for kind in self.tenant.kinds:
+            prompt = longest(kind.prompt_tokens, kind.prompt_cv)
+            output = longest(kind.output_tokens, kind.output_cv)
+            yield msgspec.structs.replace(kind, prompt_tokens=prompt, output_tokens=output)
 
     def _mean(self, values: Sequence[float]) -> float:
         shares = [kind.share for kind in self.tenant.kinds]

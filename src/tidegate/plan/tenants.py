@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import exp, log, sqrt
 
 import msgspec
 
@@ -11,6 +12,10 @@ from tidegate.plan.ask import Kind, Load
 
 DEFAULT = "default"
 """The tenant, and the class, of a load that names none."""
+
+
+LONGEST_SIGMAS = 3.09
+"""Of the logarithm of a length: one in a thousand is longer."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -29,6 +34,12 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """The mean."""
         shares = sum(kind.share for kind in self.kinds)
         return sum(kind.share * kind.output_tokens for kind in self.kinds) / shares
+
+
+def longest(mean: float, cv: float) -> float:
+    """The length that one in a thousand is beyond, of lognormal lengths; the mean, where they do not vary."""
+    variance = log(1 + cv * cv)
+    return mean * exp(LONGEST_SIGMAS * sqrt(variance) - variance / 2)
 
 
 def tenants_of(load: Load, weights: Mapping[str, float]) -> tuple[Tenant, ...]:

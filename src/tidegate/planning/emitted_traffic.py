@@ -8,10 +8,11 @@ kinds together are as long as each kind's own, and less sharp.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask, Kind
-from tidegate.plan.tenants import Tenant
+from tidegate.plan.tenants import Tenant, longest
 from tidegate.planning.yaml_lines import Lines
 
 
@@ -39,7 +40,10 @@ def _source(ask: Ask, answer: Answer, tenant: Tenant, kind: Kind) -> Mapping[str
     load, hits = ask.load, round(ask.load.prefix_hit_ratio * kind.prompt_tokens)
     prompt, output = max(1, round(kind.prompt_tokens)), max(1, round(kind.output_tokens))
     sender = {"tenant": tenant.name, "class": kind.class_ or None}
-    lengths = {"prompt_tokens": _fixed(prompt), "output_tokens": _fixed(output)}
+    lengths = {
+        "prompt_tokens": _law(prompt, kind.prompt_cv),
+        "output_tokens": _law(output, kind.output_cv),
+    }
     if load.users is not None:
         think = {"type": "exponential", "mean": load.think_s} if load.think_s > 0 else None
         clients = max(1, round(load.users * share))
@@ -57,9 +61,16 @@ def _source(ask: Ask, answer: Answer, tenant: Tenant, kind: Kind) -> Mapping[str
         "starts": arrivals,
         "turns": _fixed(1),
         "system_tokens": hits,
-        "new_tokens": _fixed(prompt - hits),
-        "output_tokens": _fixed(output),
+        "new_tokens": _law(prompt - hits, kind.prompt_cv),
+        "output_tokens": _law(output, kind.output_cv),
     }
+
+
+def _law(mean: int, cv: float) -> Mapping[str, object]:
+    """Of lengths; none is longer than what limits let through."""
+    if cv == 0:
+        return _fixed(mean)
+    return {"type": "lognormal", "mean": mean, "cv": cv, "least": 1, "most": ceil(longest(mean, cv))}
 
 
 def _fixed(value: int) -> Mapping[str, object]:
