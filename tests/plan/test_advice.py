@@ -278,6 +278,8 @@ def test_tenants_of_a_load() -> None:
         ("y", 0.25),
     ]
     assert tenants_of(LOAD, {}) == (Tenant(kinds=LOAD.kinds),)
+    twice = Load(kinds=(*kinds, *kinds))
+    assert [each.kinds[0].share for each in tenants_of(twice, {})] == [6, 2]
     with pytest.raises(Exception, match="tenant c: the load has no requests of it; it has those of a, b"):
         tenants_of(named, {"c": 1.0})
 

@@ -74,7 +74,7 @@ def load_of_streams(streams: Sequence[Stream], prefix_hit_ratio: float = 0.0) ->
     return Load(
         kinds=tuple(kind for stream in streams for kind in _kinds(stream)),
         requests_per_s=max(counts) / WINDOW_S,
-        peak_ratio=max(counts) * len(counts) / requests,
+        peak_ratio=max(1.0, max(counts) * len(counts) / requests),  # of an even load the sums round
         gap_cv=sqrt(burstiness),
         prefix_hit_ratio=prefix_hit_ratio,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
 
 import msgspec
@@ -52,9 +52,9 @@ def tenants_of(load: Load, weights: Mapping[str, float]) -> tuple[Tenant, ...]:
     if not named:
         whole = sum(weights.values())
         return tuple(
-            Tenant(name=name, weight=weight, kinds=load.kinds, load_share=weight / whole)
+            Tenant(name=name, weight=weight, kinds=_merged(load.kinds), load_share=weight / whole)
             for name, weight in weights.items()
-        ) or (Tenant(kinds=load.kinds),)
+        ) or (Tenant(kinds=_merged(load.kinds)),)
     if unknown := [name for name in weights if name not in named]:
         there = ", ".join(named)
         raise ConfigurationError(
@@ -63,10 +63,19 @@ def tenants_of(load: Load, weights: Mapping[str, float]) -> tuple[Tenant, ...]:
     whole = sum(kind.share for kind in load.kinds)
     tenants = []
     for name in dict.fromkeys(kind.tenant or DEFAULT for kind in load.kinds):
-        own = tuple(kind for kind in load.kinds if (kind.tenant or DEFAULT) == name)
+        own = _merged([kind for kind in load.kinds if (kind.tenant or DEFAULT) == name])
         share = sum(kind.share for kind in own) / whole
         tenants.append(Tenant(name=name, weight=weights.get(name, 1.0), kinds=own, load_share=share))
     return tuple(tenants)
+
+
+def _merged(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
+    """Kinds that differ in their shares only, as one."""
+    shares: dict[Kind, float] = {}
+    for kind in kinds:
+        alike = msgspec.structs.replace(kind, share=1.0)
+        shares[alike] = shares.get(alike, 0.0) + kind.share
+    return tuple(msgspec.structs.replace(kind, share=share) for kind, share in shares.items())
 
 
 def classes_of(load: Load) -> tuple[str, ...]:
