@@ -112,7 +112,7 @@ class _Latencies:
         held = self._held = population(batch, arrivals, gate, stay)
         inside = held.shares
         numbers = np.arange(held.first, held.first + len(inside)) / arrivals.replicas
-        self._idle = float(inside[0]) if not held.first else 0.0
+        self._idle = float(inside[numbers < 1].sum())  # fewer than replicas: one of them has none
         self._sequences = float((numbers * inside).sum())
         stay_s = self._sequences / rate  # Little's law
         least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
