@@ -70,7 +70,7 @@ def test_by_hand_as_text() -> None:
         "4 replicas, 1 of them spare, carry 10 requests/s at 62.5% utilisation, 83.3% with"
     )
     assert "40 requests at once; each takes 10s, so a replica sustains 4 requests/s" in text
-    assert re.search(r"one replica 0 0 0 1\.11s 2\.58s 5\.27s 12\.9s 3, one queue 0 0 0 0 37\.5ms", text)
+    assert re.search(r"one replica 0 0 0 1\.11s 2\.58s 5\.27s 12\.9s wait, 3 pooled 0 0 0 0 37\.5ms", text)
     for reason in ("queue", "lost replica", "burst 64.9%", "batch"):
         assert reason in text
     assert "TPOT: (E2E - TTFT) / (output tokens - 1)" in text

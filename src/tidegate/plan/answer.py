@@ -72,7 +72,7 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """How long requests wait for a turn at one utilisation, at the percentile that was asked for."""
+    """What requests meet at one utilisation, at the percentile that was asked for: a load-latency curve."""
 
     utilisation: float
     isolated_s: float
@@ -80,6 +80,9 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     pooled_s: float
     """One queue before all replicas but the spare ones, as `tidegate serve` keeps it."""
     pooled_replicas: int
+    ttft_s: float
+    """Of these, the wait included."""
+    tpot_s: float
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +156,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     accelerators: int | None
     requests_per_s: float
     """Offered in the busiest window; where the rate was asked for, the highest that the terms allow."""
+    peak_ratio: float
+    """That rate over the mean rate."""
+    prompt_tokens: float
+    """Of a request, mean; 0 where nothing was said of prompts."""
+    output_tokens: float
     utilisation: float
     """That rate over the sustainable rate of all replicas at the gate."""
     utilisation_one_lost: float | None

@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
-from tidegate.plan.ask import Ask, Replica, Terms
+from tidegate.plan.ask import Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
@@ -58,6 +58,9 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         may_be_lost=max(0, size.spare_replicas),
         accelerators=ask.replica.accelerators * replicas if isinstance(ask.replica, Replica) else None,
         requests_per_s=rate,
+        peak_ratio=load.peak_ratio,
+        prompt_tokens=load.prompt_tokens,
+        output_tokens=load.output_tokens,
         utilisation=size.utilisation,
         utilisation_one_lost=_one_lost(ask, size) if replicas > 1 else None,
         concurrency_per_replica=station.gates.least,
@@ -79,7 +82,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         cost_per_million_output_tokens=cost_per_million(ask, size),
         price_per_accelerator_hour=ask.terms.per_hour_usd,
         price_source=_price_source(ask),
-        warnings=_warnings(ask.terms, size),
+        warnings=_warnings(ask, size),
     )
     return msgspec.structs.replace(answer, summary=summary_of(answer))
 
@@ -179,7 +182,19 @@ def _missed(found: Latencies, terms: Terms) -> str:
     return f"requests wait at {at}, and no TTFT budget says that they may"
 
 
-def _warnings(terms: Terms, size: Size) -> tuple[str, ...]:
+def _warnings(ask: Ask, size: Size) -> tuple[str, ...]:
+    return (*_missing(ask.terms, size), *_unknown(ask))
+
+
+def _unknown(ask: Ask) -> tuple[str, ...]:
+    """What two figures leave out of latencies that have a budget."""
+    budgets = ask.terms.budgets
+    if isinstance(ask.replica, HandFigures) and (budgets.ttft_s is not None or budgets.e2e_s is not None):
+        return ("TTFT and E2E are without the prompt's own time, which two figures do not tell",)
+    return ()
+
+
+def _missing(terms: Terms, size: Size) -> tuple[str, ...]:
     replicas, spare = size.replicas, size.spare_replicas
     if spare < 0:
         return (f"{replicas} replicas do not hold the budgets; {replicas - spare} would, none of them spare",)

@@ -123,17 +123,18 @@ class HandStation:
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
         """One queue for each replica, and one for all of them."""
-        quantile = self._terms.percentile
-        return tuple(
-            Wait(
-                utilisation=utilisation,
-                isolated_s=self._queue(utilisation * self.sustained_per_s, 1).wait_s(quantile),
-                pooled_s=self._queue(utilisation * replicas * self.sustained_per_s, replicas).wait_s(
-                    quantile
-                ),
-                pooled_replicas=replicas,
-            )
-            for utilisation in SHOWN
+        return tuple(self._wait(utilisation, replicas) for utilisation in SHOWN)
+
+    def _wait(self, utilisation: float, replicas: int) -> Wait:
+        quantile, each = self._terms.percentile, utilisation * self.sustained_per_s
+        pooled_s = self._queue(each * replicas, replicas).wait_s(quantile)
+        return Wait(
+            utilisation=utilisation,
+            isolated_s=self._queue(each, 1).wait_s(quantile),
+            pooled_s=pooled_s,
+            pooled_replicas=replicas,
+            ttft_s=pooled_s + self._figures.tpot_s,
+            tpot_s=self._figures.tpot_s,
         )
 
     def room(self, replicas: int, lost: int) -> tuple[Room, ...]:

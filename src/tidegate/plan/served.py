@@ -7,7 +7,6 @@ batch that is as full as the least of them lets it be. Latencies are `steady`'s.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import inf
 
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
@@ -76,15 +75,7 @@ class ServedStation:
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
         """Before the gate, of one replica with a queue of its own and of all with one."""
-        return tuple(
-            Wait(
-                utilisation=utilisation,
-                isolated_s=self._wait_s(utilisation, 1),
-                pooled_s=self._wait_s(utilisation, replicas),
-                pooled_replicas=replicas,
-            )
-            for utilisation in SHOWN
-        )
+        return tuple(self._wait(utilisation, replicas) for utilisation in SHOWN)
 
     def room(self, replicas: int, lost: int) -> tuple[Room, ...]:
         """The queue, a lost replica, bursts, and what a fuller batch does to TPOT."""
@@ -119,9 +110,19 @@ class ServedStation:
     def _arrivals(self, rate_per_s: float, replicas: int) -> Arrivals:
         return Arrivals(rate_per_s=rate_per_s, cv2=self._load.gap_cv**2, replicas=replicas)
 
-    def _wait_s(self, utilisation: float, replicas: int) -> float:
-        found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
-        return found.wait_s.at_percentile if found is not None else inf
+    def _wait(self, utilisation: float, replicas: int) -> Wait:
+        each = utilisation * self.sustained_per_s
+        isolated, pooled = self.latencies(each, 1), self.latencies(each * replicas, replicas)
+        assert isolated is not None
+        assert pooled is not None
+        return Wait(
+            utilisation=utilisation,
+            isolated_s=isolated.wait_s.at_percentile,
+            pooled_s=pooled.wait_s.at_percentile,
+            pooled_replicas=replicas,
+            ttft_s=pooled.ttft_s.at_percentile,
+            tpot_s=pooled.tpot_s.at_percentile,
+        )
 
     def _computed(self, rate_per_s: float, replicas: int) -> Latencies | None:
         if rate_per_s >= replicas * self.sustained_per_s:

@@ -96,7 +96,11 @@ def _facts(answer: Answer) -> Table:
     tokens = f"{format_number(answer.output_tokens_per_s_per_replica)} output tokens/s"
     if answer.prompt_tokens_per_s_per_replica:
         tokens += f", {format_number(answer.prompt_tokens_per_s_per_replica)} prompt tokens/s"
+    load = f"{format_number(answer.requests_per_s)} requests/s of {_lengths(answer)}"
+    if answer.peak_ratio > 1:
+        load += f", in the busiest minute, {format_number(answer.peak_ratio)} x the mean"
     grid = Table.grid(padding=(0, 2))
+    grid.add_row("load", load)
     grid.add_row(
         "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
     )
@@ -108,6 +112,11 @@ def _facts(answer: Answer) -> Table:
         for name, words in _memory(answer.memory):
             grid.add_row(name, words)
     return grid
+
+
+def _lengths(answer: Answer) -> str:
+    output = f"{format_number(answer.output_tokens)} output tokens"
+    return f"{format_number(answer.prompt_tokens)} prompt and {output}" if answer.prompt_tokens else output
 
 
 def _memory(memory: Residence) -> Iterator[tuple[str, str]]:
@@ -140,13 +149,15 @@ def format_bytes(count: float) -> str:
 
 
 def _waits(answer: Answer, percentile: float) -> Table:
-    pooled = answer.waits[0].pooled_replicas if answer.waits else 1
-    table = _table(
-        f"P{100 * percentile:g} wait at", *(format_ratio(each.utilisation) for each in answer.waits)
-    )
-    table.add_row("one replica", *(_time(each.isolated_s) for each in answer.waits))
+    """The load-latency curve: what is met from light to full."""
+    pooled = answer.waits[0].pooled_replicas
+    table = _table(f"P{100 * percentile:g} at", *(format_ratio(each.utilisation) for each in answer.waits))
+    table.add_row("wait, one replica", *(_time(each.isolated_s) for each in answer.waits))
     if pooled > 1:
-        table.add_row(f"{pooled}, one queue", *(_time(each.pooled_s) for each in answer.waits))
+        table.add_row(f"wait, {pooled} pooled", *(_time(each.pooled_s) for each in answer.waits))
+    if answer.replica is not None:
+        table.add_row("TTFT", *(_time(each.ttft_s) for each in answer.waits))
+        table.add_row("TPOT", *(_time(each.tpot_s) for each in answer.waits))
     return table
 
 
