@@ -14,7 +14,7 @@ from rich.text import Text
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advised import Advice
-from tidegate.plan.answer import Answer, Percentiles
+from tidegate.plan.answer import Answer, Change, Percentiles
 from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.offline import comparison
@@ -171,30 +171,38 @@ def _room(answer: Answer) -> Table:
 
 
 def _changes(answer: Answer) -> Table:
-    priced = answer.cost_per_hour is not None
-    columns = ("replicas", "at once", "requests/s each", "binds", *(["an hour"] if priced else []))
-    table = _table("what changes it", *columns)
-    here = (
-        answer.replicas,
-        answer.concurrency_per_replica,
-        answer.requests_per_s_per_replica,
-        answer.binding,
-        answer.cost_per_hour,
+    """What would be bought, or, of what there is, what it would carry."""
+    here = Change(
+        what="as asked",
+        replicas=answer.replicas,
+        requests_per_s=answer.requests_per_s,
+        concurrency_per_replica=answer.concurrency_per_replica,
+        requests_per_s_per_replica=answer.requests_per_s_per_replica,
+        binding=answer.binding,
+        cost_per_hour=answer.cost_per_hour,
     )
-    table.add_row("as asked", *_change_cells(*here), style="bold")
-    for each in answer.changes:
-        if each.impossible:
-            table.add_row(each.what, "impossible")
-            continue
-        cells = _change_cells(
-            each.replicas or 0,
-            each.concurrency_per_replica or 0,
-            each.requests_per_s_per_replica or 0.0,
-            each.binding or "",
-            each.cost_per_hour,
-        )
-        table.add_row(each.what, *cells)
+    found = [here, *answer.changes]
+    counts, rates = ({getattr(each, name) for each in found} for name in ("replicas", "requests_per_s"))
+    carries = len(counts - {None}) == 1 and len(rates - {None}) > 1
+    priced = ["an hour"] if answer.cost_per_hour is not None else []
+    first = "carries" if carries else "replicas"
+    table = _table("what changes it", first, "at once", "requests/s each", "binds", *priced)
+    for each in found:
+        style = "bold" if each is here else ""
+        table.add_row(each.what, *_change_cells(each, carries=carries), style=style)
     return table
+
+
+def _change_cells(change: Change, *, carries: bool) -> list[str]:
+    if change.impossible or change.replicas is None:
+        return ["impossible"]
+    cells = [
+        f"{format_number(change.requests_per_s or 0.0)}/s" if carries else f"{change.replicas:,}",
+        f"{change.concurrency_per_replica or 0:,}",
+        format_number(change.requests_per_s_per_replica or 0.0),
+        (change.binding or "").replace("_", " "),
+    ]
+    return cells if change.cost_per_hour is None else [*cells, format_usd(change.cost_per_hour)]
 
 
 def _schedule(answer: Answer) -> Table:
@@ -227,11 +235,6 @@ def _advice(advice: Advice) -> Table:
             grid.add_row(name, ", ".join(told))
     grid.add_row("routing", advice.routing.value)
     return grid
-
-
-def _change_cells(replicas: int, at_once: int, rate: float, binding: str, /, cost: float | None) -> list[str]:
-    cells = [f"{replicas:,}", f"{at_once:,}", format_number(rate), binding.replace("_", " ")]
-    return cells if cost is None else [*cells, format_usd(cost)]
 
 
 def _definitions(answer: Answer) -> str:
