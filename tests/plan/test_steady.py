@@ -154,7 +154,7 @@ def test_laws_are_laws(one: Served, utilisation: float, cv2: float, replicas: in
         assert list(spread.at) == sorted(spread.at), name
         assert 0 <= spread.mean < inf, name
         assert spread.at[0] * (1 - 1e-9) <= spread.mean, name
-    assert found.ttft_s.at[0] >= one.batch.decode_s(0)
+    assert found.ttft_s.at[0] >= 0.9 * one.batch.decode_s(0)
     mean_s = found.ttft_s.mean + (one.output - 1) * found.itl_s.mean
     assert found.e2e_s.mean == pytest.approx(mean_s, rel=0.2)
 
@@ -181,9 +181,9 @@ def test_latencies_rise_with_lengths(one: Served, utilisation: float) -> None:
     for longer in (one._replace(prompt=one.prompt * 5 // 4 + 1), one._replace(output=one.output * 5 // 4)):
         assume(rate < 0.97 * longer.batch.saturated(one.gate).requests_per_s)
         found = steady(longer.batch, Arrivals(rate_per_s=rate), one.gate)
-        assert found.ttft_s.mean * 1.08 >= base.ttft_s.mean
+        assert found.ttft_s.mean * 1.12 >= base.ttft_s.mean
         assert found.e2e_s.mean * 1.03 >= base.e2e_s.mean
-        assert found.tpot_s.mean * 1.08 >= base.tpot_s.mean
+        assert found.tpot_s.mean * 1.12 >= base.tpot_s.mean
         assert found.utilisation >= base.utilisation
 
 

@@ -23,6 +23,7 @@ import msgspec
 
 from tidegate.core.errors import CallerError
 from tidegate.plan.batching import Batch
+from tidegate.plan.burstiness import excess
 from tidegate.plan.population import Arrivals, Stay, population, usual_decodes
 from tidegate.plan.prompts import RARE, prompts
 from tidegate.plan.spread import Spread
@@ -115,6 +116,8 @@ class _Latencies:
         self._idle = float(inside[numbers < 1].sum())  # fewer than replicas: one of them has none
         self._sequences = float((numbers * inside).sum())
         stay_s = self._sequences / rate  # Little's law
+        # Who comes in a burst finds those before it still there.
+        self._idle /= 1 + max(0.0, excess(rate, arrivals.each_cv2, stay_s))
         least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
         self._decode_s = max(stay_s - stay.prompt_s, least_s)
         decodes = np.where(numbers > 0, np.maximum(1.0, 1 + (numbers - 1) * self._decode_s / stay_s), 0.0)
