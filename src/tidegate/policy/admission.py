@@ -141,8 +141,10 @@ class Admission:
             takes = f"{pool.name} takes {pool.most_tokens:.0f}"
             detail = f"the prompt has at least {certain:.0f} tokens and {takes}"
             return Refusal(Reason.NEVER_FITS, f"{detail}; send a shorter one")
-        back_s = pool.back_at(now) - now  # 0 while some replica is available
-        if back_s <= 0.0 or back_s <= self.settings.classes[request.priority].max_wait_s:
+        if pool.any_available(now):
+            return None
+        back_s = pool.back_at(now) - now
+        if back_s <= self.settings.classes[request.priority].max_wait_s:
             return None
         if not pool.members:
             return Refusal(Reason.NO_REPLICA, f"{pool.name} has no replicas", 5.0)

@@ -369,7 +369,7 @@ class Replica:
     def _over(self, segment: Segment, steps: int) -> None:
         """The segment ends after so many steps."""
         self._segment = None
-        self._at = at = segment.boundary(steps)
+        self._at = at = segment.event_at if steps == segment.event_steps else segment.boundary(steps)
         counters = self._scheduler.counters
         counters.steps += steps
         counters.busy_s += at - segment.start
