@@ -7,10 +7,9 @@ from math import isnan
 
 import msgspec
 
+from tidegate.core.knee import knee_place
 from tidegate.simulate.results import PointResult
 from tidegate.simulate.sweeps import label_of
-
-FEWEST_POINTS = 4
 
 
 class Curve(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,22 +51,6 @@ def curves_of(points: Sequence[PointResult]) -> list[Curve]:
         others = label_of({name: value for name, value in point.set.items() if name != key})
         groups.setdefault(others, []).append(point)
     return [_curve(key, label, own) for label, own in groups.items()]
-
-
-def knee_place(loads: Sequence[float], waits: Sequence[float]) -> int | None:
-    """Index of the knee of a curve with ascending loads; None if it has too few points, or does not rise.
-
-    Source: Kneedle (Satopää, Albrecht, Irwin and Raghavan 2011), for a convex rise: where the curve, scaled
-    to the unit square, is furthest below its diagonal.
-    """
-    if len(loads) < FEWEST_POINTS or waits[-1] <= waits[0]:
-        return None
-    span, rise = loads[-1] - loads[0], waits[-1] - waits[0]
-    below = [
-        (load - loads[0]) / span - (wait - waits[0]) / rise for load, wait in zip(loads, waits, strict=True)
-    ]
-    place = max(range(len(below)), key=below.__getitem__)
-    return place if below[place] > 0.1 else None  # a line, but for noise, has none
 
 
 def _curve(key: str, label: str, points: list[PointResult]) -> Curve:
