@@ -1,8 +1,8 @@
 """Does a plan hold when it is simulated, and does the simulation say what the plan says?
 
 The configuration that would be written is run through the gateway's own policies before simulated engines,
-on the load that was planned for, with several seeds. A further run asks one replica for more than it can do:
-what it then serves is what the plan calls sustained.
+on the load that was planned for, with several seeds. Further runs ask one replica for more than it can
+do: what it then serves is what the plan calls sustained.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tidegate.planning.verdict import BoundSeen, Seen, Verification, verdict_of
 from tidegate.policy.settings import ClassSettings, Deadlines, GovernorSettings, QueueSettings
 from tidegate.simulate.execution import Failure, here, in_processes
 from tidegate.simulate.figures import Group
+from tidegate.simulate.intervals import estimate_over
 from tidegate.simulate.load import Load
 from tidegate.simulate.plan import Plan, Point, judged_points, runs_of
 from tidegate.simulate.progress import Bar, progress
@@ -57,14 +58,15 @@ def verify(planned: Planned, tenants: Sequence[Tenant], effort: Effort) -> Verif
         path = Path(folder) / "tidegate.yaml"
         point, plan = _point(planned, tenants, path, effort)
         alone = _saturated(planned, tenants, Path(folder) / "alone.yaml", effort)
-        tasks = [*runs_of(plan, point, records=False, plots=False, perfetto=None), alone]
+        tasks = [*runs_of(plan, point, records=False, plots=False, perfetto=None), *alone]
         with progress(len(tasks), 0.0) as bar:
-            *runs, most = _ran(tasks, effort.jobs, bar)
+            done = _ran(tasks, effort.jobs, bar)
+    runs, most = done[: effort.seeds], done[effort.seeds :]
     result = point_over(PointResult(set={}), runs)
     assert result.figures is not None
     seen = Seen(
         total=result.figures.total,
-        sustained_per_s=most.figures.total.answered_per_s,
+        sustained_per_s=estimate_over([run.figures.total.answered_per_s.value for run in most]),
         warnings=result.warnings,
         bounds=tuple(_bounds(advice, result.figures.tenants)),
         seeds=len(runs),
@@ -73,9 +75,7 @@ def verify(planned: Planned, tenants: Sequence[Tenant], effort: Effort) -> Verif
     return verdict_of(ask, answer, seen)
 
 
-def _point(
-    planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort, seeds: int | None = None
-) -> tuple[Point, Plan]:
+def _point(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> tuple[Point, Plan]:
     ask, answer, _ = planned
     write(emitted(planned, tenants, path), path)
     answer_s = _answer_s(ask, answer)
@@ -86,7 +86,7 @@ def _point(
         file=path,
         load=Load(traffic=str(traffic_path(path)), for_s=for_s, askers=()),
         warm_up=warm_up_s,
-        repeat=seeds or effort.seeds,
+        repeat=effort.seeds,
     )
     (point,) = judged_points(plan)
     if not isinstance(point, Point):
@@ -102,7 +102,7 @@ def _answer_s(ask: Ask, answer: Answer) -> float:
     return at.longest_prefill_s + max(kind.output_tokens for kind in ask.load.kinds) * at.step_s
 
 
-def _saturated(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> RunSettings:
+def _saturated(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> list[RunSettings]:
     """One replica, asked for more than it sustains, and nobody refused."""
     ask, answer, _ = planned
     alone = msgspec.structs.replace(
@@ -113,11 +113,10 @@ def _saturated(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: 
     )
     ask = msgspec.structs.replace(ask, load=msgspec.structs.replace(ask.load, users=None))
     few = msgspec.structs.replace(effort, requests=max(100, effort.requests // 4))
-    point, plan = _point((ask, alone, advise(ask, alone, tenants)), tenants, path, few, seeds=1)
+    point, plan = _point((ask, alone, advise(ask, alone, tenants)), tenants, path, few)
     scenario = msgspec.structs.replace(point.scenario, governor=_unlimited(point.scenario.governor))
     point = msgspec.structs.replace(point, scenario=scenario)
-    (settings,) = runs_of(plan, point, records=False, plots=False, perfetto=None)
-    return settings
+    return list(runs_of(plan, point, records=False, plots=False, perfetto=None))
 
 
 def _unlimited(governor: GovernorSettings) -> GovernorSettings:
