@@ -289,7 +289,6 @@ def test_a_day_by_hours(tmp_path: Path) -> None:
         (("--model", "Llama-3.1-70B", "--gpu", "h100-sxm", "--quant", "fp9"), "--quant", ""),
         ((*LLAMA_70B, "--gpus", "0"), "--gpus: '0' cannot be", "at least 1"),
         ((*LLAMA_70B, "--gpus", "4"), "a replica has 8, and there are 4", "fewer"),
-        (("--model", "Llama-3.1-8B"), "--model belongs to --gpu", "write that too"),
         ((*BY_HAND, "--tp", "2"), "--tp belongs to --model", "leave it out"),
     ],
 )  # fmt: skip

@@ -73,7 +73,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """What a search looked at."""
 
     points: tuple[Point, ...]
-    """Cheapest first: for each accelerator with a price its cheapest, and all that are on the front."""
+    """Cheapest first: for each accelerator with a price its cheapest, and all that are on the front, up to
+    four times what the cheapest costs."""
     unpriced: tuple[Point, ...]
     """Of accelerators of which no price is known, each with the fewest of them; never taken for free."""
     as_published: Point | None

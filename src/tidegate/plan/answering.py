@@ -81,7 +81,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         cost_per_hour=cost_per_hour(ask, size),
         cost_per_million_output_tokens=cost_per_million(ask, size),
         price_per_accelerator_hour=ask.terms.per_hour_usd,
-        price_source=_price_source(ask),
+        price_source=price_source_of(ask),
         warnings=_warnings(ask, size),
     )
     return msgspec.structs.replace(answer, summary=summary_of(answer))
@@ -101,7 +101,7 @@ def cost_per_million(ask: Ask, size: Size) -> float | None:
     return None if cost is None else cost / per_hour * 1e6
 
 
-def _price_source(ask: Ask) -> str:
+def price_source_of(ask: Ask) -> str:
     """Of the catalogue's price, if that is the one."""
     deployment = ask.replica.deployment if isinstance(ask.replica, Replica) else None
     price = deployment.accelerator.price if deployment is not None else None

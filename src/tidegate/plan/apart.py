@@ -25,6 +25,7 @@ from tidegate.plan.ask import Ask, Load, Replica, Terms
 from tidegate.plan.batching import Batch
 from tidegate.plan.bounds import gates_of
 from tidegate.plan.engine import Engine
+from tidegate.plan.link import Link
 from tidegate.plan.population import Arrivals
 from tidegate.plan.prefilling import first_tokens
 from tidegate.plan.served import lengths_of
@@ -47,27 +48,6 @@ FRESH_TOKENS = 1.0001
 more, so that rounding never makes it none."""
 COARSE = 16
 """Into so many parts a law is cut that is only a small part of another."""
-
-
-class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How caches travel."""
-
-    bytes_per_s: float
-    latency_s: float = 0.0
-    """Of each transfer, beside its bytes."""
-    shared: bool = True
-    """All share it, as simulated replicas do; False: each replica has one, to send or to receive."""
-
-    def count(self, prefill_replicas: int, decode_replicas: int) -> int:
-        """Of links that carry at once."""
-        return 1 if self.shared else min(prefill_replicas, decode_replicas)
-
-    def __post_init__(self) -> None:
-        """ConfigurationError for a link that carries nothing."""
-        if not 0 < self.bytes_per_s < inf or not 0 <= self.latency_s < inf:
-            raise ConfigurationError(
-                [f"a link carries more than 0 bytes/s, and finitely many, not {self.bytes_per_s:g}"]
-            )
 
 
 class Side:

@@ -9,11 +9,12 @@ import msgspec
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.alternatives import Apart, Whole
 from tidegate.plan.answer import Answer, Impossible
-from tidegate.plan.answering import format_usd
-from tidegate.plan.apart import LINK_UTILISATION, Link, Pair
+from tidegate.plan.answering import format_usd, price_source_of
+from tidegate.plan.apart import LINK_UTILISATION, Pair
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.bounds import bound_of
 from tidegate.plan.disaggregated import SizeApart, size_apart
+from tidegate.plan.link import Link
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import size_of
 from tidegate.plan.station import Bound
@@ -39,6 +40,9 @@ def disaggregated_answer(ask: Ask, prefill: Replica, link: Link) -> Answer | Imp
         may_be_lost=min(size.prefill_spare, size.decode_spare),
         accelerators=size.accelerators,
         requests_per_s=size.requests_per_s,
+        peak_ratio=ask.load.peak_ratio,
+        prompt_tokens=ask.load.prompt_tokens,
+        output_tokens=ask.load.output_tokens,
         utilisation=size.utilisation,
         utilisation_one_lost=size.one_lost,
         concurrency_per_replica=sides.decode.gates.least,
@@ -58,6 +62,8 @@ def disaggregated_answer(ask: Ask, prefill: Replica, link: Link) -> Answer | Imp
         memory=memory,
         cost_per_hour=cost,
         cost_per_million_output_tokens=_per_million(ask, cost),
+        price_per_accelerator_hour=ask.terms.per_hour_usd,
+        price_source=price_source_of(ask),
         disaggregated=_figures(ask, prefill, link, size),
     )
     return msgspec.structs.replace(answer, summary=_summary(answer, size, prefill))

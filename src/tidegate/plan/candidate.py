@@ -16,12 +16,13 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.alternatives import Point
 from tidegate.plan.answer import Impossible
-from tidegate.plan.apart import Link, Sides
+from tidegate.plan.apart import Sides
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.batching import Batch
 from tidegate.plan.candidates import bits_of
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.disaggregated import SizeApart, least_replicas, size_apart
+from tidegate.plan.link import Link
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
 from tidegate.plan.sizing import MOST_REPLICAS, NEAR, Size, fewest, holds, size_of
 

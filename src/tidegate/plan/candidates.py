@@ -8,6 +8,7 @@ searches is told what the published precision would cost.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import msgspec
 
@@ -41,12 +42,12 @@ class Space(msgspec.Struct, frozen=True, kw_only=True):
     def deployments(self) -> Iterator[Deployment]:
         """All that can be sharded so, whether they fit or not; the most bits first."""
         for accelerator in self.accelerators:
-            for shape in self.shapes(accelerator):
-                for weights in self.weights or precisions_of(self.model, accelerator):
-                    for kv in self.kv or caches_of(accelerator):
-                        found = self.deployment(accelerator, weights=weights, kv=kv, **shape)
-                        if found is not None:
-                            yield found
+            weights = self.weights or precisions_of(self.model, accelerator)
+            bits = product(weights, self.kv or caches_of(accelerator))
+            for shape, (stored, cached) in product(self.shapes(accelerator), bits):
+                found = self.deployment(accelerator, weights=stored, kv=cached, **shape)
+                if found is not None:
+                    yield found
 
     def shapes(self, accelerator: Accelerator) -> list[dict[str, int]]:
         """How a replica may be sharded, the smallest first.

@@ -17,8 +17,9 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.answer import Impossible
-from tidegate.plan.apart import LINK_UTILISATION, Link, Pair, Sides
+from tidegate.plan.apart import LINK_UTILISATION, Pair, Sides
 from tidegate.plan.ask import Ask, Replica, Terms
+from tidegate.plan.link import Link
 from tidegate.plan.sizing import MOST_REPLICAS, NEAR, size_of
 from tidegate.plan.station import Latencies
 
@@ -175,7 +176,7 @@ def _impossible(ask: Ask, sides: Sides) -> Impossible | None:
         return Impossible(
             problem=(
                 f"the TPOT budget of {format_duration(tpot_s, 3)} is below what a request alone gets, "
-                f"{format_duration(needed_s, 3)}: its {format_number(transfer.kv_bytes / 1e9)} GB of KV cache "
+                f"{format_duration(needed_s, 3)}: {format_number(transfer.kv_bytes / 1e9)} GB of KV cache "
                 f"take {moved} over the link, in the first of {format_number(sides.gaps)} gaps"
             ),
             remedy=remedy,

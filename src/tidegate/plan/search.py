@@ -8,8 +8,8 @@ number, apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from math import isnan
+from collections.abc import Collection, Iterable, Sequence
+from math import inf, isnan
 from typing import TypeVar
 
 import msgspec
@@ -20,16 +20,20 @@ from tidegate.perf.deployment import Deployment
 from tidegate.perf.precisions import BITS
 from tidegate.plan.alternatives import Found, Point, RuledOut
 from tidegate.plan.answer import Impossible
-from tidegate.plan.apart import Link
 from tidegate.plan.ask import Ask
 from tidegate.plan.candidate import Apart, AskFor, Candidate, Key, Whole
 from tidegate.plan.candidates import Space
 from tidegate.plan.disaggregated import link_of
+from tidegate.plan.link import Link
 from tidegate.plan.pareto import Goods, dominated, front
 from tidegate.plan.shortfalls import no_room, not_within
 from tidegate.plan.speeds import speeds_of
 
 C = TypeVar("C", bound=Candidate)
+
+KINDS = ("aggregated", "disaggregated")
+MOST_DEARER = 4.0
+"""Times the cheapest: what costs more is not looked at for being faster, where budgets are held anyway."""
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,15 +53,15 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(
-    space: Space, ask_for: AskFor, *, apart: bool = True, link: Link | None = None
+    space: Space, ask_for: AskFor, *, kinds: Collection[str] = KINDS, link: Link | None = None
 ) -> Searched | Impossible:
-    """Of all that the space has. `apart`: disaggregated ones too; `link`: theirs, else the catalogue's."""
-    return _Search(space, ask_for, apart, link).searched()
+    """Of all that the space has. `link`: of disaggregated ones; None: the catalogue's."""
+    return _Search(space, ask_for, kinds, link).searched()
 
 
 class _Search:
-    def __init__(self, space: Space, ask_for: AskFor, apart: bool, link: Link | None) -> None:
-        self._space, self._link, self._apart = space, link, apart
+    def __init__(self, space: Space, ask_for: AskFor, kinds: Collection[str], link: Link | None) -> None:
+        self._space, self._link, self._kinds = space, link, kinds
         self._deployments = 0
         self._candidates: list[Whole] = []
         self._impossible: dict[str, list[Whole]] = {}
@@ -76,14 +80,15 @@ class _Search:
             return no_room(self._space)
         priced = [each for each in self._candidates if each.priced]
         unpriced = [each for each in self._candidates if not each.priced]
-        chosen: list[Candidate] = list(_bests(priced, _by_accelerator))
+        both = "aggregated" in self._kinds
+        chosen: list[Candidate] = list(_bests(priced, _by_accelerator)) if both else []
         if not self._batch_work():
             exact = [_goods(each) for each in chosen]
-            for group in _groups(priced, _by_shape):
+            for group in _groups(priced, _by_shape) if both else []:
                 self._further(group, chosen, exact)
             for apart in self._disaggregated(priced):
                 self._further([apart], chosen, exact)
-        others: list[Candidate] = list(_bests(unpriced, _by_accelerator))
+        others: list[Candidate] = list(_bests(unpriced, _by_accelerator)) if both else []
         if not chosen and not others:
             return not_within(self._impossible, self._candidates)
         best = min(chosen or others, key=_exact_key)
@@ -107,8 +112,13 @@ class _Search:
         return any(each.ask.terms.within_s is not None for each in self._candidates)
 
     def _further(self, group: Sequence[Candidate], chosen: list[Candidate], exact: list[Goods]) -> None:
-        """Size the best of a group, unless what is known is better in everything."""
-        hopeful = [each for each in group if not dominated((each.floor[0], *each.alone), exact)]
+        """Size the best of a group, unless what is known is better in everything, or it is far dearer."""
+        most = MOST_DEARER * min((goods[0] for goods in exact), default=inf)
+        hopeful = [
+            each
+            for each in group
+            if each.floor[0] <= most and not dominated((each.floor[0], *each.alone), exact)
+        ]
         best = _best(hopeful)
         if best is None or best in chosen:
             return
@@ -117,7 +127,7 @@ class _Search:
 
     def _disaggregated(self, wholes: Sequence[Whole]) -> Iterable[Apart]:
         """Of each shape, in the precision that is best where replicas do both."""
-        if not self._apart:
+        if "disaggregated" not in self._kinds:
             return
         for group in _groups(wholes, _by_shape):
             load, terms = group[0].ask.load, group[0].ask.terms

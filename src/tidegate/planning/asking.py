@@ -11,8 +11,9 @@ from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.plan.link import Link
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
-from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
+from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, rate_of, ratio_of
 from tidegate.planning.options import Options, check_together
 
 
@@ -20,6 +21,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked, and what is to be said beside the answer."""
 
     ask: Ask
+    link: Link | None = None
+    """Of disaggregated replicas; None: each does both."""
     interactive: Ask | None = None
     """Of batch work: the same rate for people, to compare with."""
     hours: tuple[Hour, ...] = ()
@@ -35,17 +38,49 @@ def question_of(options: Options) -> Question:
         return _batch_work(options)
     terms = terms_of(options)
     replica = replica_of(options, terms)
-    terms = _priced(_what_there_is(options, terms, replica), replica)
-    streams = _streams(options, terms.budgets)
+    terms = terms_for(options, terms, replica)
+    load, hours = load_of(options, terms.budgets)
+    ask = Ask(load=load, replica=replica, terms=terms)
+    return Question(ask=ask, link=_link(options, replica), hours=hours, notes=_extrapolated(options))
+
+
+def load_of(options: Options, budgets: Budgets) -> tuple[Load, tuple[Hour, ...]]:
+    """What comes, and its hours, if a schedule is asked for."""
+    streams = _streams(options, budgets)
     hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
     load = load_of_streams(streams, hits) if streams else _load_by_hand(options, hits)
-    hours = tuple(hours_of(streams)) if options.schedule else ()
-    ask = Ask(load=load, replica=replica, terms=terms)
-    return Question(ask=ask, hours=hours, notes=_extrapolated(options))
+    return load, tuple(hours_of(streams)) if options.schedule else ()
+
+
+def terms_for(options: Options, terms: Terms, replica: HandFigures | Replica) -> Terms:
+    """With as many replicas as there are, at its accelerator's price. ConfigurationError for none."""
+    return _priced(_what_there_is(options, terms, replica), replica)
+
+
+def _link(options: Options, replica: HandFigures | Replica) -> Link | None:
+    """Between replicas for prompts and those that decode; None: each does both."""
+    if not options.disaggregated:
+        return None
+    if options.link is not None:
+        return Link(bytes_per_s=rate_of("--link", options.link))
+    from tidegate.plan.disaggregated import link_of
+
+    assert isinstance(replica, Replica)
+    assert replica.deployment is not None
+    return link_of(replica.deployment)
 
 
 def _batch_work(options: Options) -> Question:
-    """Without budgets, in large batches; those that are given are for people, to compare with."""
+    """The question, and the same for people."""
+    batches, people, within_s = batch_options(options)
+    question = question_of(batches)
+    terms = msgspec.structs.replace(question.ask.terms, within_s=within_s)
+    ask = msgspec.structs.replace(question.ask, terms=terms)
+    return Question(ask=ask, interactive=question_of(people).ask, notes=question.notes)
+
+
+def batch_options(options: Options) -> tuple[Options, Options, float]:
+    """Without budgets, in large batches; those that are given are for people, to compare with; by when."""
     within_s = duration_of("--within", options.within or "")
     requests = count_of("--offline", options.offline or "", "requests")
     rate = f"{requests / within_s!r}"
@@ -68,10 +103,7 @@ def _batch_work(options: Options) -> Question:
         max_num_seqs=options.max_num_seqs or (f"{MAX_NUM_SEQS}" if large else None),
         max_batched_tokens=options.max_batched_tokens or (f"{MAX_BATCHED_TOKENS}" if large else None),
     )
-    question = question_of(batches)
-    terms = msgspec.structs.replace(question.ask.terms, within_s=within_s)
-    ask = msgspec.structs.replace(question.ask, terms=terms)
-    return Question(ask=ask, interactive=question_of(people).ask, notes=question.notes)
+    return batches, people, within_s
 
 
 def _streams(options: Options, budgets: Budgets) -> list[Stream]:

@@ -58,8 +58,11 @@ def plan(
     throughput: Annotated[Text, _replica("TOKENS/S", "Output of one replica at full batch, by hand.")] = None,
     profile: Annotated[Text, _replica("PROFILE", "A profile by name, or the file of one.")] = None,
     model: Annotated[Text, _replica("MODEL", "Of the catalogue, or a config.json.")] = None,
-    gpu: Annotated[Text, _replica("GPU", "Of the catalogue, as h100-sxm.")] = None,
-    tp: Annotated[Text, _replica("COUNT", "Accelerators that share each layer.")] = None,
+    gpu: Annotated[
+        list[str] | None,
+        _replica("GPU", "As h100-sxm; several, any or none: the cheapest is found."),
+    ] = None,
+    tp: Annotated[Text, _replica("COUNT", "Accelerators that share each layer; or any.")] = None,
     pp: Annotated[Text, _replica("COUNT", "Stages of layers.")] = None,
     ep: Annotated[Text, _replica("COUNT", "Groups that experts are shared out to.")] = None,
     dp: Annotated[Text, _replica("COUNT", "Copies of attention in a replica.")] = None,
@@ -69,6 +72,11 @@ def plan(
     max_num_seqs: Annotated[Text, _replica("COUNT", "Sequences in a batch.")] = None,
     max_batched_tokens: Annotated[Text, _replica("TOKENS", "Of a step.")] = None,
     max_model_len: Annotated[Text, _replica("TOKENS", "The longest sequence that is taken.")] = None,
+    disaggregated: Annotated[
+        bool,
+        typer.Option("--disaggregated", help="Prompts on replicas of their own.", rich_help_panel="Replica"),
+    ] = False,
+    link: Annotated[Text, _replica("RATE", "Between them, as 50GB/s or 400Gb; else the catalogue's.")] = None,
     memory: Annotated[Text, _replica("RATIO", "Of the usable memory; else 90%.")] = None,
     reserve: Annotated[Text, _replica("GIB", "Per accelerator, beside weights and KV cache.")] = None,
     catalog: Annotated[
@@ -101,6 +109,8 @@ def plan(
     By hardware: tidegate plan --model Llama-3.1-70B --gpu h100-sxm --tp 4 --quant fp8 --qps 8 --input 2000
     --output 500 --ttft 1s --tpot 40ms
 
+    The cheapest: tidegate plan --model Llama-3.1-70B --qps 8 --input 2000 --output 500 --ttft 1s --tpot 40ms
+
     By measurement: tidegate plan --profile h100-8b --trace azure-conv --ttft 1s --tpot 40ms
     """
     if context.invoked_subcommand is not None:
@@ -108,10 +118,12 @@ def plan(
     with told(json=json):
         from tidegate.planning.asking import question_of
         from tidegate.planning.options import Options
+        from tidegate.planning.searching import searched_for
         from tidegate.planning.session import show
         from tidegate.planning.wanted import wanted_of
 
         written = {name.removesuffix("_"): value for name, value in context.params.items() if name != "json"}
         written["catalog"] = tuple(catalog or ())
-        options = Options(**written)
-        show(question_of(options), wanted_of(options), json=json)
+        written["gpu"] = ",".join(gpu) if gpu else None
+        options, searched = searched_for(Options(**written), json=json)
+        show(question_of(options), wanted_of(options), searched, json=json)

@@ -14,6 +14,8 @@ from tidegate.core.text import printable
 from tidegate.core.units import format_number, seconds_of
 
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?", re.ASCII)
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?", re.ASCII)
+_PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _THOUSANDS = {"k": (1000, 1024), "m": (1_000_000, 1_048_576)}
 _PER_S = {"/s": 1.0, "/sec": 1.0, "/min": 60.0, "/m": 60.0, "/h": 3600.0, "/hour": 3600.0, "/d": 86_400.0}
 
@@ -54,6 +56,16 @@ def duration_of(option: str, text: str) -> float:
     if not seconds > 0:
         raise ConfigurationError([f"{option}: {printable(text)!r} is no time to do anything in; give more"])
     return seconds
+
+
+def rate_of(option: str, text: str) -> float:
+    """Bytes/s of `50GB/s`, or of `400Gb`, which are bits, as links are sold. Raises ConfigurationError."""
+    match = _RATE.fullmatch(text.strip())
+    if match is None or not float(match[1]) > 0:
+        problem = f"{option}: {printable(text)!r} is no rate of a link above 0"
+        raise ConfigurationError([f"{problem}; write 50GB/s, or 400Gb for bits"])
+    factor = _PREFIXES[match[2].upper()] / (8 if match[3].startswith("b") else 1)
+    return float(match[1]) * factor
 
 
 def percentile_of(option: str, text: str) -> float:

@@ -38,6 +38,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_num_seqs: str | None = None
     max_batched_tokens: str | None = None
     max_model_len: str | None = None
+    disaggregated: bool = False
+    link: str | None = None
     memory: str | None = None
     reserve: str | None = None
     catalog: tuple[str, ...] = ()
@@ -70,7 +72,8 @@ BELONG = {
     "schedule": ("trace", "traffic"),
     **dict.fromkeys(DEPLOYED, ("model",)),
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
-    "model": ("gpu",),
+    "disaggregated": ("model",),
+    "link": ("model",),
     "force": ("emit",),
     "offline": ("within",),
     "within": ("offline",),
@@ -100,7 +103,13 @@ def check_together(options: Options) -> None:
         )
     problems += [
         f"{also} and --offline: they are for a load with a rate; leave one out"
-        for also in options.said(["tenants", "emit", "verify"] if options.offline else [])
+        for also in options.said(["tenants", "emit", "verify", "disaggregated"] if options.offline else [])
+    ]
+    problems += [
+        f"{also} and --disaggregated: not known of replicas that are apart; leave one out"
+        for also in options.said(
+            ["tenants", "emit", "verify", "users", "replicas", "gpus"] if options.disaggregated else []
+        )
     ]
     problems += [
         f"{also}: the --{name} says that; leave it out"

@@ -42,7 +42,7 @@ def replica_by_profile(name: str, options: Options) -> Replica:
         context_tokens=bounds.sequence_tokens,
         block_tokens=bounds.block_tokens,
     )
-    return Replica(name=name, engine=_limited(engine, options))
+    return Replica(name=name, engine=limited(engine, options))
 
 
 def replica_by_model(options: Options) -> Replica:
@@ -52,8 +52,23 @@ def replica_by_model(options: Options) -> Replica:
 
     assert options.model is not None
     assert options.gpu is not None
-    catalog = catalog_with(map(Path, options.catalog))
-    counts = {
+    catalog, values = catalog_with(map(Path, options.catalog)), deployment_values(options)
+    model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
+    try:
+        deployment = Deployment(model=model, accelerator=accelerator, **values)  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
+    try:
+        replica = deployed(deployment)
+    except ConfigurationError as error:
+        problem = _as_option(error.problems[0]).rpartition(": ")[0]
+        raise ConfigurationError([f"{problem}; {_what_fits(deployment)}"]) from None
+    return msgspec.structs.replace(replica, engine=limited(replica.engine, options))
+
+
+def deployment_values(options: Options) -> dict[str, object]:
+    """Of `Deployment`, by the names that it has for them; what is not said is left out."""
+    counts: dict[str, object] = {
         name: count_of(f"--{written.replace('_', '-')}", text, "of them")
         for name, written in (
             ("tp", "tp"),
@@ -66,22 +81,12 @@ def replica_by_model(options: Options) -> Replica:
         if (text := getattr(options, written)) is not None
     }
     texts = {"weights": options.quant, "kv": options.kv_quant, "software": options.engine}
-    values: dict[str, object] = {name: text for name, text in texts.items() if text is not None}
+    values: dict[str, object] = counts | {name: text for name, text in texts.items() if text is not None}
     if options.memory is not None:
         values["memory_ratio"] = ratio_of("--memory", options.memory)
     if options.reserve is not None:
         values["reserve_bytes"] = int(2**30 * number_of("--reserve", options.reserve, "GiB", above=False))
-    model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
-    try:
-        deployment = Deployment(model=model, accelerator=accelerator, **counts, **values)  # type: ignore[arg-type]
-    except ConfigurationError as error:
-        raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
-    try:
-        replica = deployed(deployment)
-    except ConfigurationError as error:
-        problem = _as_option(error.problems[0]).rpartition(": ")[0]
-        raise ConfigurationError([f"{problem}; {_what_fits(deployment)}"]) from None
-    return msgspec.structs.replace(replica, engine=_limited(replica.engine, options))
+    return values
 
 
 def _what_fits(deployment: Deployment) -> str:
@@ -107,7 +112,7 @@ def _fits(deployment: Deployment, values: dict[str, object]) -> bool:
     return True
 
 
-def _limited(engine: Engine, options: Options) -> Engine:
+def limited(engine: Engine, options: Options) -> Engine:
     """With the limits that the command line sets instead of the engine's own."""
     limits = {
         field: count_of(f"--{name.replace('_', '-')}", text, unit)

@@ -1,0 +1,95 @@
+"""What do disaggregated replicas say at a terminal? Both sides, the link, and replicas that do both."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.alternatives import Apart
+from tidegate.plan.answer import Answer
+from tidegate.plan.answering import format_usd
+from tidegate.plan.apart_answer import comparison_of
+from tidegate.plan.disaggregated import format_bytes_per_s
+
+
+def sides(answer: Answer) -> RenderableType:
+    """Below the verdict."""
+    apart = answer.disaggregated
+    assert apart is not None
+    return Group(
+        Text(""),
+        _parts(apart),
+        Text(""),
+        Text(_link(apart)),
+        Text(comparison_of(answer)),
+        _whole(answer, apart),
+    )
+
+
+def _parts(apart: Apart) -> Table:
+    table = _table("apart", "replicas", "spare", "requests/s each", "used")
+    table.add_row(
+        f"prompts, {apart.prefill_replica}",
+        f"{apart.prefill_replicas:,}",
+        f"{apart.prefill_spare_replicas:,}",
+        format_number(apart.prefill_requests_per_s_per_replica),
+        format_ratio(apart.prefill_utilisation),
+    )
+    table.add_row(
+        f"decoding, {apart.decode_replica}",
+        f"{apart.decode_replicas:,}",
+        f"{apart.decode_spare_replicas:,}",
+        format_number(apart.decode_requests_per_s_per_replica),
+        format_ratio(apart.decode_utilisation),
+    )
+    link = format_bytes_per_s(apart.link_bytes_per_s)
+    table.add_row(f"link, {link}", "", "", "", format_ratio(apart.link_utilisation))
+    return table
+
+
+def _link(apart: Apart) -> str:
+    """What the rate asks of it, and what one transfer does."""
+    sent = f"{format_number(apart.kv_bytes_per_request / 1e9)} GB of KV cache per request"
+    needed = f"the rate needs {format_bytes_per_s(apart.link_needed_bytes_per_s)} (at 70 %)"
+    one = f"one takes {format_latency(apart.transfer_s)}"
+    if apart.transfer_budget_s is not None and apart.link_needed_for_one_bytes_per_s is not None:
+        one += f" of the {format_latency(apart.transfer_budget_s)} that TPOT leaves, for which "
+        one += f"{format_bytes_per_s(apart.link_needed_for_one_bytes_per_s)} would do"
+    gap = f"the first gap is {format_latency(apart.first_gap_s)}"
+    return f"The link: {sent}; {needed}; {one}; {gap}."
+
+
+def _whole(answer: Answer, apart: Apart) -> Table:
+    whole = apart.whole
+    table = _table("", "accelerators", "an hour", "TTFT", "TPOT", "E2E", "ITL P99")
+    here = [answer.ttft_s.at_percentile, answer.tpot_s.at_percentile, answer.e2e_s.at_percentile]
+    gap_s = answer.itl_s.p99 if answer.itl_s is not None else None
+    for name, accelerators, cost, times in (
+        ("disaggregated", answer.accelerators, answer.cost_per_hour, [*here, gap_s]),
+        (
+            "aggregated",
+            whole.accelerators,
+            whole.cost_per_hour,
+            [whole.ttft_s, whole.tpot_s, whole.e2e_s, whole.itl_p99_s],
+        ),
+    ):
+        count = "-" if accelerators is None else f"{accelerators:,}"
+        table.add_row(name, count, "-" if cost is None else format_usd(cost), *map(_time, times))
+    return table
+
+
+def _time(seconds: float | None) -> str:
+    return format_latency(seconds) if seconds is not None and isfinite(seconds) else "-"
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table

@@ -1,0 +1,136 @@
+"""Which configuration do the options mean, where they leave it open?
+
+A search answers with a configuration, and the plan goes on as if its options had been written.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.planning.options import Options, check_together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidegate.perf.deployment import Deployment
+    from tidegate.plan.ask import Ask
+    from tidegate.plan.candidates import Space
+    from tidegate.plan.search import Searched
+
+ANY = "any"
+OPEN = ("gpu", "tp", "quant", "kv_quant")
+"""Options of which several may be written, with commas between them."""
+
+
+def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | None]:
+    """The options with what was left open; None: nothing was. Exit status 2 where nothing holds."""
+    if not _open(options):
+        return options, None
+    check_together(options)
+    from tidegate.plan.answer import Impossible
+    from tidegate.plan.link import Link
+    from tidegate.plan.search import search
+    from tidegate.planning.numbers import rate_of
+    from tidegate.planning.telling import refuse
+
+    space = _space(options)
+    if options.price is not None and len(space.accelerators) > 1:
+        raise ConfigurationError(
+            ["--price: of which accelerator; give prices in a catalogue file and write --catalog FILE"]
+        )
+    link = None if options.link is None else Link(bytes_per_s=rate_of("--link", options.link))
+    found = search(space, _asker(options), kinds=_kinds(options), link=link)
+    if isinstance(found, Impossible):
+        raise refuse(found, json=json)
+    deployment = found.deployment
+    return (
+        msgspec.structs.replace(
+            options,
+            gpu=deployment.accelerator.name,
+            tp=f"{deployment.tp}",
+            dp=f"{deployment.attention_dp}",
+            ep=f"{deployment.ep}",
+            quant=deployment.precision,
+            kv_quant=deployment.kv,
+            disaggregated=found.kind == "disaggregated",
+        ),
+        found,
+    )
+
+
+def _open(options: Options) -> bool:
+    if options.model is None:
+        return False
+    written = [getattr(options, name) for name in OPEN]
+    return options.gpu is None or any(text and (text == ANY or "," in text) for text in written)
+
+
+def _kinds(options: Options) -> tuple[str, ...]:
+    """A configuration, or a simulation, is only made of replicas that do both."""
+    if options.disaggregated:
+        return ("disaggregated",)
+    return ("aggregated",) if options.said(["tenants", "emit", "verify"]) else ("aggregated", "disaggregated")
+
+
+def _space(options: Options) -> Space:
+    from tidegate.perf.precisions import BITS, KV_BITS
+    from tidegate.plan.candidates import Space
+    from tidegate.planning.catalog_lookup import catalog_with, model_named
+    from tidegate.planning.numbers import count_of
+    from tidegate.planning.replicas import deployment_values
+
+    catalog = catalog_with(map(Path, options.catalog))
+    names = _several(options.gpu)
+    accelerators = [catalog.accelerator(name) for name in names] or list(catalog.accelerators.values())
+    cleared = msgspec.structs.replace(options, tp=None, quant=None, kv_quant=None)
+    tp = [count_of("--tp", text, "of them") for text in _several(options.tp)]
+    weights, kv = _several(options.quant), _several(options.kv_quant)
+    problems = [
+        f"{option}: {text!r} is none of {', '.join(known)}"
+        for option, texts, known in (("--quant", weights, BITS), ("--kv-quant", kv, KV_BITS))
+        for text in texts
+        if text not in known
+    ]
+    if problems:
+        raise ConfigurationError(problems)
+    return Space(
+        model=model_named(options.model or "", catalog),
+        accelerators=tuple({each.name: each for each in accelerators}.values()),
+        tp=tuple(tp) or None,
+        weights=tuple(weights) or None,
+        kv=tuple(kv) or None,
+        fixed=deployment_values(cleared),
+    )
+
+
+def _several(text: str | None) -> list[str]:
+    """Names between commas; none where any will do."""
+    if text is None:
+        return []
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return [] if ANY in names else names
+
+
+def _asker(options: Options) -> Callable[[Deployment], Ask]:
+    """The question about one deployment: only the replica, and what follows from it, differs."""
+    from tidegate.plan.ask import Ask
+    from tidegate.plan.deployed import deployed
+    from tidegate.planning.asking import batch_options, load_of, terms_for, terms_of
+    from tidegate.planning.replicas import limited
+
+    within_s = None
+    if options.offline is not None:
+        options, _, within_s = batch_options(options)
+    terms = msgspec.structs.replace(terms_of(options), within_s=within_s)
+    load, _ = load_of(options, terms.budgets)
+
+    def ask_for(deployment: Deployment) -> Ask:
+        replica = deployed(deployment)
+        replica = msgspec.structs.replace(replica, engine=limited(replica.engine, options))
+        return Ask(load=load, replica=replica, terms=terms_for(options, terms, replica))
+
+    return ask_for
