@@ -62,6 +62,8 @@ def _loads(load: Load, *, batch_work: bool) -> Iterator[tuple[str, Load]]:
     if load.prompt_tokens:
         yield "prompts 2 x as long", _longer(load, prompt=2.0)
     yield "outputs 2 x as long", _longer(load, output=2.0)
+    if load.users is not None:
+        yield "2 x the users", msgspec.structs.replace(load, users=2 * load.users)
     if load.requests_per_s is not None:
         yield "2 x the rate", msgspec.structs.replace(load, requests_per_s=2 * load.requests_per_s)
     if load.peak_ratio == 1 and load.requests_per_s is not None and not batch_work:
