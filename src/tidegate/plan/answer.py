@@ -85,6 +85,42 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     tpot_s: float
 
 
+Marking = Literal["asked", "knee", "budgets"]
+"""What is at a point of a curve: the load of the answer, the knee, the highest rate within every budget."""
+
+
+class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests that come by themselves meet at one rate."""
+
+    utilisation: float
+    requests_per_s: float
+    """By all replicas."""
+    wait_s: Percentiles
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+    marks: tuple[Marking, ...] = ()
+
+
+class LoadCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """What requests meet from an idle fleet to a full one: the load-latency curve."""
+
+    replicas: int
+    """All that there are, and up."""
+    percentile: float
+    """Share of requests, at which the knee and the budgets are looked for, 0..1."""
+    sustained_per_s: float
+    asked_per_s: float
+    knee_per_s: float | None
+    """The last rate before TTFT grows faster than it; None: there is none."""
+    held_per_s: float
+    """The highest within every budget, or at which nobody waits where no budget says how long; 0: none."""
+    budgeted: bool
+    """Whether there is a budget."""
+    points: tuple[CurvePoint, ...]
+    """By rate, ascending."""
+
+
 class Room(msgspec.Struct, frozen=True, kw_only=True):
     """One reason to stay below full: what it does to utilisation."""
 
@@ -199,6 +235,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     waits: tuple[Wait, ...] = ()
     changes: tuple[Change, ...] = ()
     """What changes it."""
+    curve: LoadCurve | None = None
+    """None where none was asked for."""
     offline: Offline | None = None
     """Of batch work; latencies other than TPOT are null."""
     hours: tuple[HourAnswer, ...] = ()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from itertools import accumulate
 from math import isnan
 
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.simulate.figures import Group
+from tidegate.simulate.html.elements import definitions, page, row, table
 from tidegate.simulate.html.plots import MOST_SERIES, Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.intervals import Estimate
 from tidegate.simulate.knee import Curve, curves_of
@@ -27,14 +27,7 @@ MOST_DETAILED = 24
 
 def as_html(result: Result, plots: Sequence[Plots | None]) -> str:
     """One file: no script, nothing fetched. `plots` are those of the points."""
-    style = (files("tidegate.simulate.html") / "report.css").read_text(encoding="utf-8")
-    body = "\n".join(_body(result, plots))
-    title = escape(f"tidegate simulate {result.configuration}")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<style>\n{style}</style></head>\n<body>\n{body}\n</body></html>\n"
-    )
+    return page(f"tidegate simulate {result.configuration}", "\n".join(_body(result, plots)))
 
 
 def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
@@ -63,7 +56,7 @@ def _body(result: Result, plots: Sequence[Plots | None]) -> Iterator[str]:
     if len(told) > MOST_DETAILED:
         yield f'<p class="quiet">The first {MOST_DETAILED} points are shown in detail; JSON has all.</p>'
     yield "<h2>What is measured</h2>"
-    yield _definitions({HEADINGS[key]: words for key, words in BOUNDARIES.items()})
+    yield definitions({HEADINGS[key]: words for key, words in BOUNDARIES.items()})
 
 
 # -- the whole ------------------------------------------------------------------------------------
@@ -77,15 +70,15 @@ def _points(result: Result) -> str:
         label = label_of(point.set)
         if point.figures is None:
             reason = escape("; ".join(point.problems) or "not run")
-            rows.append(_row(label, f'<td colspan="{len(headings) - 1}" class="bad">{reason}</td>'))
+            rows.append(row(label, f'<td colspan="{len(headings) - 1}" class="bad">{reason}</td>'))
             continue
         total = point.figures.total
         cells = [_cell(total.answered_per_s, format_number), _cell(total.goodput_ratio, format_ratio)]
         cells.append(f"<td>{format_ratio(total.refused_ratio)}</td>")
         waits = (total.ttft_s.p50, total.ttft_s.p95, total.ttft_s.p99, total.tpot_s.p95, total.e2e_s.p95)
         cells += [_cell(each, format_latency) for each in waits]
-        rows.append(_row(label, *cells))
-    return _table(headings, rows)
+        rows.append(row(label, *cells))
+    return table(headings, rows)
 
 
 def _load_curves(points: Sequence[PointResult]) -> str:
@@ -180,7 +173,7 @@ def _shown(told: Sequence[tuple[PointResult, Plots | None]]) -> dict[str, Distri
 def _outcome(point: PointResult) -> Iterator[str]:
     """What somebody with half a minute reads: how it went, and what to doubt."""
     assert point.figures is not None
-    yield _definitions(summary(point, point.figures.total, point.figures.fairness))
+    yield definitions(summary(point, point.figures.total, point.figures.fairness))
     for warning in point.warnings:
         yield f'<p class="warning">{escape(warning)}</p>'
 
@@ -190,18 +183,18 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
     assert figures is not None
     spread = figures.total.e2e_s
     rows = [
-        _row(
+        row(
             heading,
             *(_cell(getattr(each, name), format_latency) for name in FIGURES),
             f"<td>{format_latency(each.max)}</td><td>{each.count:,}</td>",
         )
         for heading, each in latencies(figures)
     ]
-    yield _table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
+    yield table(["", "mean", "P50", "P95", "P99", "max", "answers"], rows, interval_words(spread))
     yield _groups("class", figures.classes, point.budgets)
     yield _groups("tenant", figures.tenants, {})
     engines = [
-        _row(
+        row(
             name,
             f"<td>{own.replicas}</td>",
             _cell(own.utilisation_ratio, format_ratio),
@@ -211,7 +204,7 @@ def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
         )
         for name, own in point.engines.items()
     ]
-    yield _table(["pool", "replicas", "busy", "batch", "prefix hits", "preemptions"], engines)
+    yield table(["pool", "replicas", "busy", "batch", "prefix hits", "preemptions"], engines)
     if plots is not None and plots.timeline is not None:
         yield _over_time(plots.timeline, point.seeds[0])
 
@@ -226,8 +219,8 @@ def _groups(kind: str, groups: Mapping[str, Group], budgets: Mapping[str, Budget
         cells.append(_cell(own.tpot_s.p95, format_latency, budget.tpot_s))
         cells.append(_cell(own.e2e_s.p95, format_latency, budget.e2e_s))
         cells.append(_cell(own.token_share, format_ratio))
-        rows.append(_row(name, *cells))
-    return _table(headings, rows)
+        rows.append(row(name, *cells))
+    return table(headings, rows)
 
 
 def _over_time(timeline: Timeline, seed: int) -> str:
@@ -299,17 +292,6 @@ def _largest(series: Mapping[str, Sequence[float]], length: int) -> dict[str, Se
 # -- elements -------------------------------------------------------------------------------------
 
 
-def _table(headings: Sequence[str], rows: Sequence[str], caption: str = "") -> str:
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
-    below = f"<caption>{escape(caption)}</caption>" if caption else ""
-    inner = f"{below}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
-    return f'<div class="scroll"><table>{inner}</table></div>'
-
-
-def _row(name: str, *cells: str) -> str:
-    return f'<tr><th scope="row">{escape(name)}</th>{"".join(cells)}</tr>'
-
-
 def _cell(estimate: Estimate, shown: Callable[[float], str], budget: float | None = None) -> str:
     """A figure above its interval; marked where it is above its budget."""
     over = ' class="bad"' if budget is not None and estimate.value > budget else ""
@@ -320,8 +302,3 @@ def _cell(estimate: Estimate, shown: Callable[[float], str], budget: float | Non
 
 def _whole_percent(ratio: float) -> str:
     return f"{ratio:.0%}"
-
-
-def _definitions(words: Mapping[str, str]) -> str:
-    items = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in words.items())
-    return f"<dl>{items}</dl>"

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from html import escape
-from math import ceil, floor, isfinite, log10
+from math import isfinite
 
 import msgspec
+
+from tidegate.core.scale import Scale
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 52, 20, 10, 38
@@ -39,6 +41,13 @@ class Mark(msgspec.Struct, frozen=True):
     """Whether the label stands at the bottom: where the curve leaves room."""
 
 
+class Level(msgspec.Struct, frozen=True):
+    """The same at a value of y."""
+
+    y: float
+    label: str
+
+
 class Axis(msgspec.Struct, frozen=True, kw_only=True):
     """One direction."""
 
@@ -59,27 +68,8 @@ class Plot(msgspec.Struct, frozen=True, kw_only=True):
     x: Axis
     y: Axis
     marks: Sequence[Mark] = ()
+    levels: Sequence[Level] = ()
     stacked: bool = False
-
-
-class _Scale(msgspec.Struct, frozen=True):
-    """From values to pixels."""
-
-    low: float
-    high: float
-    start: float
-    end: float
-    logarithmic: bool
-
-    def __call__(self, value: float) -> float:
-        if self.logarithmic:
-            ratio = (log10(value) - log10(self.low)) / (log10(self.high) - log10(self.low))
-        else:
-            ratio = (value - self.low) / (self.high - self.low)
-        return self.start + ratio * (self.end - self.start)
-
-    def ticks(self) -> list[float]:
-        return _decades(self.low, self.high) if self.logarithmic else _steps(self.low, self.high)
 
 
 def as_figure(plot: Plot) -> str:
@@ -93,10 +83,10 @@ def as_figure(plot: Plot) -> str:
         plot.x, [v for each in series for v in each.x] + [m.x for m in plot.marks], LEFT, WIDTH - RIGHT
     )
     tops = [value for each in stacks for values in (each.y, each.high) for value in values]
-    tops += [0.0] if plot.stacked else []
+    tops += [0.0] if plot.stacked else [level.y for level in plot.levels]
     y = _scale(plot.y, tops, HEIGHT - BOTTOM, TOP)
     drawn = _areas(stacks, x, y) if plot.stacked else _lines(series, x, y)
-    body = "".join([*_grid(plot, x, y), *drawn, *_marks(plot.marks, x)])
+    body = "".join([*_grid(plot, x, y), *drawn, *_marks(plot.marks, x), *_levels(plot.levels, y)])
     label = f"{plot.title}. {plot.y.label} against {plot.x.label}: {', '.join(each.name for each in series)}"
     svg = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">{body}</svg>'
     return f"<figure>{title}{svg}{_legend(series, plot.stacked)}</figure>"
@@ -132,33 +122,16 @@ def _stacked(series: Sequence[Series]) -> list[Series]:
     return stacks
 
 
-def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> _Scale:
+def _scale(axis: Axis, values: Sequence[float], start: float, end: float) -> Scale:
     told = [value for value in values if isfinite(value) and (value > 0 or not axis.logarithmic)]
     low = min(told) if axis.least is None else axis.least
     high = max(told) if axis.most is None else axis.most
     if axis.logarithmic:
-        return _Scale(low, high if high > low else low * 10, start, end, True)
-    return _Scale(low, high if high > low else low + 1, start, end, False)
+        return Scale(low=low, high=high if high > low else low * 10, start=start, end=end, logarithmic=True)
+    return Scale(low=low, high=high if high > low else low + 1, start=start, end=end)
 
 
-def _steps(low: float, high: float) -> list[float]:
-    """About five round values."""
-    raw = (high - low) / 5
-    power = 10 ** floor(log10(raw))
-    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw)
-    first = ceil(low / step - 1e-9)
-    return [place * step for place in range(first, floor(high / step + 1e-9) + 1)]
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """Powers of ten, with 2 and 5 between them where there is room."""
-    powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    factors = (1, 2, 5) if high < 100 * low else (1,)
-    ticks = [10.0**power * factor for power in powers for factor in factors]
-    return [tick for tick in ticks if low <= tick <= high]
-
-
-def _grid(plot: Plot, x: _Scale, y: _Scale) -> Iterator[str]:
+def _grid(plot: Plot, x: Scale, y: Scale) -> Iterator[str]:
     bottom = HEIGHT - BOTTOM
     for tick in y.ticks():
         at = y(tick)
@@ -172,7 +145,7 @@ def _grid(plot: Plot, x: _Scale, y: _Scale) -> Iterator[str]:
     yield f'<text x="{middle:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(plot.x.label)}</text>'
 
 
-def _lines(series: Sequence[Series], x: _Scale, y: _Scale) -> Iterator[str]:
+def _lines(series: Sequence[Series], x: Scale, y: Scale) -> Iterator[str]:
     for place, each in enumerate(series):
         points = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in zip(each.x, each.y, strict=True))
         style = f'style="stroke:var(--s{place})" stroke-dasharray="{_DASHES[place]}"'
@@ -184,7 +157,7 @@ def _lines(series: Sequence[Series], x: _Scale, y: _Scale) -> Iterator[str]:
                 yield f'<line class="bar" x1="{x(at):.1f}" x2="{x(at):.1f}" {ends} {style}/>'
 
 
-def _areas(stacks: Sequence[Series], x: _Scale, y: _Scale) -> Iterator[str]:
+def _areas(stacks: Sequence[Series], x: Scale, y: Scale) -> Iterator[str]:
     floor_ = [0.0] * len(stacks[0].y)
     for place, each in enumerate(stacks):
         over = [f"{x(at):.1f},{y(value):.1f}" for at, value in zip(each.x, each.y, strict=True)]
@@ -193,14 +166,26 @@ def _areas(stacks: Sequence[Series], x: _Scale, y: _Scale) -> Iterator[str]:
         floor_ = list(each.y)
 
 
-def _marks(marks: Sequence[Mark], x: _Scale) -> Iterator[str]:
+def _marks(marks: Sequence[Mark], x: Scale) -> Iterator[str]:
+    """Labels stand below one another where they would run into each other."""
+    rows = {False: 0, True: 0}
     for mark in marks:
         at = x(mark.x)
         yield f'<line class="mark" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
         anchor = "end" if at > WIDTH / 2 else "start"
         shift = -4 if anchor == "end" else 4
-        y = HEIGHT - BOTTOM - 6 if mark.low else TOP + 10
+        row = 12 * rows[mark.low]
+        y = HEIGHT - BOTTOM - 6 - row if mark.low else TOP + 10 + row
         yield f'<text x="{at + shift:.1f}" y="{y}" text-anchor="{anchor}">{escape(mark.label)}</text>'
+        rows[mark.low] += 1
+
+
+def _levels(levels: Sequence[Level], y: Scale) -> Iterator[str]:
+    for level in levels:
+        at = y(level.y)
+        yield f'<line class="mark" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        below = at + 13 if at < TOP + 14 else at - 4
+        yield f'<text x="{LEFT + 4}" y="{below:.1f}" text-anchor="start">{escape(level.label)}</text>'
 
 
 def _legend(series: Sequence[Series], stacked: bool) -> str:
