@@ -6,10 +6,8 @@ of the commands that read them before any of them is written, and each is there 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 
 import msgspec
 
@@ -22,6 +20,7 @@ from tidegate.plan.ask import Ask
 from tidegate.plan.tenants import Tenant
 from tidegate.planning.emitted_configuration import HEADER, configuration_text
 from tidegate.planning.emitted_traffic import traffic_text
+from tidegate.planning.files import taken, write_whole
 from tidegate.planning.wanted import MODEL
 
 
@@ -56,13 +55,8 @@ def traffic_path(path: Path) -> Path:
 
 def check_free(path: Path, *, force: bool) -> None:
     """Raise ConfigurationError for what may not be written: what is there already, or has no folder."""
-    there = [each for each in (path, traffic_path(path)) if each.exists()]
-    problems = [
-        f"--emit {each}: is there already; write --force to replace it" for each in there if not force
-    ]
-    problems += [f"--emit {each}: is a folder; name a file" for each in there if force and each.is_dir()]
-    if not path.parent.is_dir():
-        problems.append(f"--emit {path}: there is no folder {path.parent}; make it first")
+    problems = [*taken("--emit", path, force=force)]
+    problems += taken("--emit", traffic_path(path), force=force, folder=False)
     if problems:
         raise ConfigurationError(problems)
 
@@ -72,23 +66,7 @@ def write(texts: Emitted, path: Path, *, force: bool = False) -> None:
     check_free(path, force=force)
     try:
         # The traffic first: a configuration whose header names it is never there without it.
-        _write(traffic_path(path), texts.traffic)
-        _write(path, texts.configuration)
+        write_whole(traffic_path(path), texts.traffic)
+        write_whole(path, texts.configuration)
     except OSError as error:
         raise ConfigurationError([f"--emit {path}: cannot be written: {error.strerror}"]) from None
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing: into a file beside it, which then takes its name."""
-    with NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, prefix=f".{path.name}.", delete=False
-    ) as file:
-        try:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-            Path(file.name).chmod(0o644)
-            Path(file.name).replace(path)
-        except BaseException:
-            Path(file.name).unlink(missing_ok=True)
-            raise
