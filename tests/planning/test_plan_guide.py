@@ -20,6 +20,7 @@ app.add_typer(plan_app, name="plan")
 app.command("other")(lambda: None)
 COMMANDS = [line for block in re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL) for line in block.splitlines()]
 PRINTED = re.findall(r"```sh\n([^\n]*)\n```\n\n```\n(.*?)```", GUIDE, re.DOTALL)
+README_COMMANDS = re.findall(r"^venv/bin/(tidegate plan.*)$", README, re.MULTILINE)
 README_PRINTED = re.findall(r"```sh\nvenv/bin/(tidegate plan[^\n]*)\n```\n\n```\n(.*?)```", README, re.DOTALL)
 
 
@@ -35,7 +36,7 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *README_COMMANDS])
 def test_its_commands_are_commands(command: str) -> None:
     """Each answers, or is refused as the guide says."""
     expected = 2 if "--tpot 1ms" in command else 0
