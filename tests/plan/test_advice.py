@@ -201,6 +201,12 @@ def test_degradation_begins_while_there_is_time() -> None:
     # There is no other pool, and in one class a full queue refuses more justly than shedding does.
     assert [each.active for each in advice.degradation] == [True, False, False]
 
+    # With a TTFT budget of 0.3 s the queue is full before an answer of 195 tokens has ended.
+    longer = Load(kinds=(Kind(prompt_tokens=1_000, output_tokens=300),), requests_per_s=2.0)
+    clamp = advise(asked(0.3, longer), answered(replicas=1)).degradation[0]
+    assert not clamp.active
+    assert "By then the queue is full" in clamp.reason
+
     classes = tuple(msgspec.structs.replace(LOAD.kinds[0], class_=name) for name in ("chat", "batch"))
     ask = asked(10.0, load=Load(kinds=classes, requests_per_s=2.0))
     shed = advise(ask, answered(replicas=1)).degradation[-1]

@@ -41,7 +41,7 @@ STEPS_AHEAD = 2
 ABOVE_PLAN = 1.1
 """Limits over the planned rate: at exactly that rate a bucket runs empty now and then, however deep it is."""
 MOST_ADMITTED = 0.9
-"""Of what the fleet sustains without the spare ones: at all of it every burst would wait."""
+"""Of what the fleet sustains: at all of it every burst would wait."""
 FEW_REFUSED = 0.01
 """Of planned requests: more is worth a word."""
 FEW_HITS = 0.01
@@ -72,14 +72,14 @@ def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
 
 
 def admitted_per_s(ask: Ask, answer: Answer) -> float:
-    """Requests per second that limits let in: to the target utilisation, and a little more than is planned.
+    """Requests per second that limits let in: by the target utilisation, and with the spare ones lost.
 
-    No more than leaves room for bursts, with the spare ones lost.
+    More where more is planned, with a little above it; never so much that no burst finds a place.
     """
     per_s = answer.requests_per_s_per_replica
-    serving_per_s = (answer.replicas - answer.spare_replicas) * per_s
-    target_per_s = min(ask.terms.target_utilisation * answer.replicas * per_s, serving_per_s)
-    return max(target_per_s, min(ABOVE_PLAN * answer.requests_per_s, MOST_ADMITTED * serving_per_s))
+    all_per_s, serving_per_s = answer.replicas * per_s, (answer.replicas - answer.spare_replicas) * per_s
+    target_per_s = min(ask.terms.target_utilisation * all_per_s, serving_per_s)
+    return max(target_per_s, min(ABOVE_PLAN * answer.requests_per_s, MOST_ADMITTED * all_per_s))
 
 
 def _gate(ask: Ask, answer: Answer, at: Operating) -> GateAdvice:
@@ -230,7 +230,7 @@ def _warnings(ask: Ask, times: Times, limits: dict[str, TenantAdvice]) -> Iterat
         if each.holds_budget is False:
             bound_s, budget_s = each.ttft_bound_s.value or 0.0, budget.ttft_s or 0.0
             yield (
-                f"tenant {name}: if all others send all they may at once, its TTFT may reach "
+                f"tenant {name}: if it and all others send all they may at once, its TTFT may reach "
                 f"{format_latency(bound_s)}, and the budget is {format_latency(budget_s)}. Shorter prompts, "
                 "a larger share or more replicas lower that bound."
             )

@@ -25,6 +25,7 @@ UNFIT = {
     "shed": ("In a single class it refuses all alike; a full queue refuses who is furthest above its share."),
 }
 """Why a step is named and not used; shedding is, where there is a lower class to shed."""
+TOO_LATE = "By then the queue is full: answers would be cut, and as many requests refused."
 SETTLED_S = 1.0
 """Until the gateway believes its own measurement of how fast a queue drains (`policy.prediction`)."""
 
@@ -54,6 +55,8 @@ def ladder(load: Load, answer: Answer, at: Operating, queue_requests: float) -> 
         if steps:  # in order: what is refused last hurts most
             above = max(above, steps[-1].above)
         unfit = UNFIT.get(step, "") if step != "shed" or lowest is None else ""
+        if step == "clamp" and after_s >= fill_s:
+            unfit = TOO_LATE
         steps.append(
             StepAdvice(
                 step=step,

@@ -92,7 +92,9 @@ def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) ->
     _figures(lines, 3, advice.prediction)
     lines.key(2, "deadlines")
     _figures(lines, 3, advice.deadlines)
-    lines.key(2, "degradation", reason="Under pressure, in this order; protected classes are left alone.")
+    value = "" if any(step.active for step in advice.degradation) else []
+    reason = "Under pressure, in this order; protected classes are left alone."
+    lines.key(2, "degradation", value, reason)
     for step in advice.degradation:
         _step(lines, step)
 
