@@ -112,7 +112,8 @@ def _alone(system: System, starts: Ordered[float], tokens: Ordered[int]) -> Valu
 
     for index, (at, output_tokens) in enumerate(zip(starts, tokens, strict=True)):
         advance(at)
-        engine.submit(at, Sequence(id=index, prompt_tokens=1, output_tokens=output_tokens))
+        unheard = output_tokens + 1  # nobody asks how far an output has got
+        engine.submit(at, Sequence(id=index, prompt_tokens=1, output_tokens=output_tokens, mark=unheard))
     while (at := engine.next_at()) < inf:
         advance(at)
     return np.array(waits)

@@ -22,11 +22,11 @@ from tidegate.simulate.figures import Window
 from tidegate.simulate.html.page import as_html
 from tidegate.simulate.html.plots import Axis, Mark, Plot, Series, as_figure
 from tidegate.simulate.intervals import Estimate, spread_within
-from tidegate.simulate.knee import curves_of, knee_place
+from tidegate.simulate.knee import curves_of
 from tidegate.simulate.results import Conservation, PointResult, Result, point_over
 from tidegate.simulate.run import RunResult
 from tidegate.simulate.spectrum import Values
-from tidegate.simulate.table import as_table, between, reason_words
+from tidegate.simulate.table import as_table, between, plus_minus, reason_words
 
 FULL = FILE.replace("queue:", "gate: {max_concurrency: 2}\n    queue:")
 """Two replicas that take two requests each."""
@@ -237,21 +237,24 @@ def test_intervals_in_words(estimate: Estimate, text: str) -> None:
     assert between(estimate, format_latency) == text
 
 
-# -- the knee ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
-    "loads, waits, place",
+    "estimate, text",
     [
-        ([10, 20, 30, 40, 50], [1, 1, 1, 2, 20], 3),
-        ([10, 20, 30, 40, 50], [1, 2, 3, 4, 5], None),  # a line has none
-        ([10, 20, 30, 40, 50], [9, 5, 4, 3, 2], None),  # nor has what falls
-        ([10, 20, 30], [1, 1, 20], None),  # too few points to tell
+        (Estimate(0.5, 0.4, 0.7), "500ms\n±150ms"),
+        (Estimate(0.5, 0.4, 0.71), "500ms\n<710ms"),
+        (Estimate(0.5, 0.1, 0.6), "500ms\n±250ms"),
+        (Estimate(0.5, 0.4, inf), "500ms\n>400ms"),
+        (Estimate(0.5, -inf, 0.6), "500ms\n0s..600ms"),
+        (Estimate(0.5, 0.5, 0.5), "500ms\n±0s"),
+        (Estimate(0.5), "500ms"),
     ],
 )
-def test_the_knee(loads: list[float], waits: list[float], place: int | None) -> None:
-    """The last load before latency turns up."""
-    assert knee_place(loads, waits) == place
+def test_intervals_in_a_word(estimate: Estimate, text: str) -> None:
+    """Half of it; of one that reaches more than twice as far up as down, the upper end."""
+    assert plus_minus(estimate, format_latency) == text
+
+
+# -- the knee ---------------------------------------------------------------------------------------
 
 
 def test_curves(runs: list[RunResult]) -> None:

@@ -28,6 +28,8 @@ FIGURES = ("mean", "p50", "p95", "p99")
 LATENCIES = ("TTFT\nP95", "TPOT\nP95", "E2E\nP95")
 WIDE = 9
 """Columns above which they stand closer."""
+LOPSIDED = 2.0
+"""An interval that reaches so much farther up than down is told by its upper end, where only one has room."""
 LONG_NAME = 10
 """Characters of a setting or value above which it stands on two lines."""
 
@@ -47,6 +49,18 @@ def between(estimate: Estimate, shown: Callable[[float], str]) -> str:
     high = shown(estimate.high)
     unit = low.lstrip("0123456789.,")
     return f"{low.removesuffix(unit)}..{high}" if high.lstrip("0123456789.,") == unit else f"{low}..{high}"
+
+
+def plus_minus(estimate: Estimate, shown: Callable[[float], str]) -> str:
+    """The figure, and below it half of its interval, or that end of it which says more."""
+    value = shown(estimate.value)
+    if isnan(estimate.low):
+        return value
+    if isinf(estimate.high) or isinf(estimate.low):
+        return f"{value}\n{between(estimate, shown)}"
+    if estimate.high - estimate.value > LOPSIDED * (estimate.value - estimate.low):
+        return f"{value}\n<{shown(estimate.high)}"
+    return f"{value}\n±{shown((estimate.high - estimate.low) / 2)}"
 
 
 def interval_words(spread: Spread) -> str:
@@ -217,10 +231,10 @@ def _row(point: PointResult, hits: bool) -> Iterator[str]:
         yield "left out" if point.problems else "not run"
         return
     total = point.figures.total
-    yield _plus_minus(total.answered_per_s, format_number)
+    yield plus_minus(total.answered_per_s, format_number)
     yield f"{format_ratio(total.goodput_ratio.value)}"
     for estimate in (total.ttft_s.p50, total.ttft_s.p95, total.tpot_s.p95, total.e2e_s.p95):
-        yield _plus_minus(estimate, format_latency)
+        yield plus_minus(estimate, format_latency)
     yield format_ratio(total.refused_ratio)
     if hits:
         found = [v for each in point.engines.values() if not isnan(v := each.prefix_hit_ratio.value)]
@@ -245,15 +259,6 @@ def _table(*headings: str, names: int = 1, caption: str = "") -> Table:
 
 
 # -- words ----------------------------------------------------------------------------------------
-
-
-def _plus_minus(estimate: Estimate, shown: Callable[[float], str]) -> str:
-    """The figure, and below it half of its interval, or the one end that it has."""
-    if isnan(estimate.low):
-        return shown(estimate.value)
-    if isinf(estimate.high) or isinf(estimate.low):
-        return f"{shown(estimate.value)}\n{between(estimate, shown)}"
-    return f"{shown(estimate.value)}\n±{shown((estimate.high - estimate.low) / 2)}"
 
 
 def _judged(value_s: float, budget_s: float | None) -> Text:
