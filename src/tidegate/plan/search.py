@@ -46,6 +46,11 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
     found: Found
 
     @property
+    def same_load(self) -> bool:
+        """Whether all carry what was asked for; else each carries what it can, and tokens are compared."""
+        return self.ask.load.requests_per_s is not None or self.ask.load.users is not None
+
+    @property
     def following(self) -> Point | None:
         """The cheapest on other accelerators."""
         others = self.found.points if self.best.cost_per_hour is not None else self.found.unpriced

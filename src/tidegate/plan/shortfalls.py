@@ -36,12 +36,12 @@ def no_room(space: Space) -> Impossible:
     devices = deployment.devices
     needed = (device_weights_bytes(deployment) + deployment.reserve_bytes) * devices
     available = deployment.memory_ratio * largest.usable_bytes * devices
-    among = f"{largest.title} is" if len(space.accelerators) == 1 else f"{largest.title} is the largest, and"
+    more = "" if len(space.accelerators) == 1 else ", and no others asked about have more"
     return Impossible(
         problem=(
             f"{space.model.name} in {deployment.precision} does not fit: it takes "
-            f"{format_number(needed / GIB)} GiB with its reserves, and of the accelerators asked about "
-            f"{among} has {format_number(available / GIB)} GiB for it in {devices}"
+            f"{format_number(needed / GIB)} GiB with its reserves, and {name_of(deployment)} have "
+            f"{format_number(available / GIB)} GiB for it{more}"
         ),
         remedy=_remedy(space, deployment),
         binding="kv_memory",

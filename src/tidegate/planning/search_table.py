@@ -30,18 +30,26 @@ def headline(searched: Searched) -> str:
             f"No price is known of what holds the budgets: the fewest accelerators are {named(best)}{more}. "
             "Give prices with --price or in a catalogue file."
         )
-    told = f"The cheapest is {named(best)}: {format_usd(best.cost_per_hour)} an hour"
-    if following is not None and following.cost_per_hour is not None:
-        saved = 1 - best.cost_per_hour / following.cost_per_hour
+    told = f"The cheapest is {named(best)}: {_cost(best, searched)}"
+    if following is not None:
+        saved = 1 - _amount(best, searched) / _amount(following, searched)
         told += f", {format_ratio(saved)} less than the next, {named(following)}"
-        told += f" at {format_usd(following.cost_per_hour)}"
+        told += f" at {format_usd(_amount(following, searched))}"
     published = searched.found.as_published
     if published is None or (published.weights, published.kv) == (best.weights, best.kv):
         return f"{told}."
-    if published.cost_per_hour is None:
-        return f"{told}."
-    cost = format_usd(published.cost_per_hour)
+    cost = format_usd(_amount(published, searched))
     return f"{told}. As published, in {published.weights}: {named(published)} at {cost}."
+
+
+def _amount(point: Point, searched: Searched) -> float:
+    """An hour's, where all carry the same load."""
+    return (point.cost_per_hour if searched.same_load else point.cost_per_million_output_tokens) or 0.0
+
+
+def _cost(point: Point, searched: Searched) -> str:
+    per = "an hour" if searched.same_load else "per million output tokens"
+    return f"{format_usd(_amount(point, searched))} {per}"
 
 
 def named(point: Point) -> str:
