@@ -29,6 +29,10 @@ def _terms(metavar: str, help_: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Terms")
 
 
+def _output(metavar: str, help_: str, *names: str) -> Any:
+    return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Output")
+
+
 def _configuration(metavar: str, help_: str, *names: str) -> Any:
     return typer.Option(*names, metavar=metavar, help=help_, rich_help_panel="Configuration")
 
@@ -95,11 +99,16 @@ def plan(
     tenants: Annotated[Text, _configuration("NAMES", "Who shares it, by weight: acme=2,lab=1.")] = None,
     emit: Annotated[Text, _configuration("FILE", "Write it, for serve and simulate.")] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Write over what is there.", rich_help_panel="Configuration")
+        bool, typer.Option("--force", help="Write over what is there.", rich_help_panel="Output")
     ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Simulate it on the load.", rich_help_panel="Configuration")
     ] = False,
+    curve: Annotated[
+        bool,
+        typer.Option("--curve", help="Latency from light load to full, its knee.", rich_help_panel="Output"),
+    ] = False,
+    html: Annotated[Text, _output("FILE", "Write a report, with plots.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
     """From a load and budgets to replicas: how many, how full, what binds, what they cost.

@@ -56,6 +56,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     emit: str | None = None
     force: bool = False
     verify: bool = False
+    curve: bool = False
+    html: str | None = None
 
     def said(self, names: Iterable[str]) -> list[str]:
         """Those of the options that were written, as they are written."""
@@ -74,7 +76,7 @@ BELONG = {
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
     "disaggregated": ("model",),
     "link": ("model",),
-    "force": ("emit",),
+    "force": ("emit", "html"),
     "offline": ("within",),
     "within": ("offline",),
 }
@@ -103,7 +105,9 @@ def check_together(options: Options) -> None:
         )
     problems += [
         f"{also} and --offline: they are for a load with a rate; leave one out"
-        for also in options.said(["tenants", "emit", "verify", "disaggregated"] if options.offline else [])
+        for also in options.said(
+            ["tenants", "emit", "verify", "disaggregated", "curve"] if options.offline else []
+        )
     ]
     problems += [
         f"{also} and --disaggregated: not known of replicas that are apart; leave one out"

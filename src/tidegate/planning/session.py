@@ -11,10 +11,9 @@ import msgspec
 import typer
 
 from tidegate.core.text import as_json
-from tidegate.plan.answer import Impossible
+from tidegate.plan.answer import Answer, Impossible
 from tidegate.plan.answering import answer_of, with_reasons
 from tidegate.plan.ask import Ask, Replica
-from tidegate.plan.link import Link
 from tidegate.plan.offline import offline_answer
 from tidegate.plan.schedule import schedule_of
 from tidegate.plan.sensitivity import changes_of
@@ -39,9 +38,9 @@ def show(question: Question, wanted: Wanted, searched: Searched | None = None, *
 
         typer.echo(headline(searched))
     if question.interactive is not None:
-        _show_offline(question.ask, question.interactive, searched, json=json)
+        _show_offline(question, wanted, searched, json=json)
     elif question.link is not None:
-        _show_apart(question.ask, question.link, searched, json=json)
+        _show_apart(question, wanted, searched, json=json)
     else:
         _show(question, wanted, searched, json=json)
 
@@ -60,6 +59,15 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
         console = Console(highlight=False)
         console.print(verdict(answer, ask.terms))
         _alternatives(console, searched, ask)
+    if wanted.curve or wanted.html is not None:
+        from tidegate.plan.curve import curve_of
+
+        answer = msgspec.structs.replace(answer, curve=curve_of(ask, size))
+        if wanted.curve and not json:
+            from tidegate.planning.curve_plot import curve_told
+
+            assert answer.curve is not None
+            console.print(curve_told(answer.curve, ask.terms))
     answer = msgspec.structs.replace(
         with_reasons(answer, size),
         changes=changes_of(ask),
@@ -73,6 +81,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
         console.print(reasons(answer, ask.terms))
         console.print(advice_told(answer, whole=wanted.any))
     answer = carry_out(ask, answer, wanted)
+    _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
     elif wanted.verify:
@@ -81,12 +90,24 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
         console.print(told_of(answer))
 
 
-def _show_offline(ask: Ask, interactive: Ask, searched: Searched | None, *, json: bool) -> None:
-    answer = offline_answer(ask, interactive)
+def _report(ask: Ask, answer: Answer, wanted: Wanted) -> None:
+    if wanted.html is None:
+        return
+    from tidegate.planning.report_html import write_report
+
+    write_report(ask, answer, wanted.html, force=wanted.force)
+    typer.echo(f"wrote {wanted.html}", err=True)
+
+
+def _show_offline(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
+    ask = question.ask
+    assert question.interactive is not None
+    answer = offline_answer(ask, question.interactive)
     if isinstance(answer, Impossible):
         raise refuse(answer, json=json)
     found = searched.found if searched is not None else None
     answer = msgspec.structs.replace(answer, changes=changes_of(ask), search=found)
+    _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
         return
@@ -99,16 +120,21 @@ def _show_offline(ask: Ask, interactive: Ask, searched: Searched | None, *, json
     _alternatives(console, searched, ask)
 
 
-def _show_apart(ask: Ask, link: Link, searched: Searched | None, *, json: bool) -> None:
+def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
     from tidegate.plan.apart_answer import disaggregated_answer
 
+    ask = question.ask
     assert isinstance(ask.replica, Replica)
-    answer = disaggregated_answer(ask, ask.replica, link)
+    assert question.link is not None
+    answer = disaggregated_answer(ask, ask.replica, question.link)
     if isinstance(answer, Impossible):
         raise refuse(answer, json=json)
+    answer = msgspec.structs.replace(answer, search=searched.found if searched is not None else None)
+    if wanted.curve:
+        typer.echo("--curve: not known of replicas for prompts apart from those that decode", err=True)
+    _report(ask, answer, wanted)
     if json:
-        found = searched.found if searched is not None else None
-        typer.echo(as_json(msgspec.structs.replace(answer, search=found)))
+        typer.echo(as_json(answer))
         return
     from rich.console import Console
 

@@ -30,7 +30,7 @@ def verdict(answer: Answer, terms: Terms) -> RenderableType:
         Text(answer.summary, style="bold"),
         *(Text(f"warning: {warning}", style="yellow") for warning in answer.warnings),
         Text(answer.because),
-        *_apart(_latencies(answer, terms), _facts(answer)),
+        *_apart(latencies(answer, terms), facts(answer)),
     )
 
 
@@ -38,10 +38,10 @@ def reasons(answer: Answer, terms: Terms) -> RenderableType:
     """Why not fewer, what changes it, and what the words mean."""
     return Group(
         *_apart(
-            _waits(answer, terms.percentile),
-            _room(answer),
-            _changes(answer),
-            *([_schedule(answer)] if answer.hours else []),
+            waits(answer, terms.percentile),
+            room(answer),
+            changes(answer),
+            *([schedule(answer)] if answer.hours else []),
             *([_advice(answer.advice)] if answer.advice is not None else []),
             Text(_definitions(answer), style="dim"),
         )
@@ -55,7 +55,7 @@ def batch_work(answer: Answer) -> RenderableType:
         Text(answer.summary, style="bold"),
         Text(answer.because),
         Text(comparison(answer, answer.offline)),
-        *_apart(_facts(answer), _changes(answer), Text(_definitions(answer), style="dim")),
+        *_apart(facts(answer), changes(answer), Text(_definitions(answer), style="dim")),
     )
 
 
@@ -65,7 +65,8 @@ def _apart(*parts: RenderableType) -> Iterator[RenderableType]:
         yield part
 
 
-def _latencies(answer: Answer, terms: Terms) -> Table:
+def latencies(answer: Answer, terms: Terms) -> Table:
+    """What requests meet, beside the budgets."""
     asked = f"P{100 * terms.percentile:g}"
     columns = sorted({"P50", "P95", "P99", asked}, key=lambda name: float(name.removeprefix("P")))
     table = _table("", *columns, "budget")
@@ -88,7 +89,8 @@ def _at(found: Percentiles, column: str) -> float:
     return {"P50": found.p50, "P95": found.p95, "P99": found.p99}.get(column, found.at_percentile)
 
 
-def _facts(answer: Answer) -> Table:
+def facts(answer: Answer) -> Table:
+    """The load, what a replica does and holds, and its price."""
     gates = {"KV": answer.gates.kv, "batch": answer.gates.batch, "TPOT": answer.gates.tpot}
     known = {name: gate for name, gate in gates.items() if gate is not None}
     least = f" (the least of {', '.join(f'{name} {gate:,}' for name, gate in known.items())})"
@@ -148,7 +150,7 @@ def format_bytes(count: float) -> str:
     return f"{format_number(count)} B"
 
 
-def _waits(answer: Answer, percentile: float) -> Table:
+def waits(answer: Answer, percentile: float) -> Table:
     """The load-latency curve: what is met from light to full."""
     pooled = answer.waits[0].pooled_replicas
     table = _table(f"P{100 * percentile:g} at", *(format_ratio(each.utilisation) for each in answer.waits))
@@ -161,7 +163,8 @@ def _waits(answer: Answer, percentile: float) -> Table:
     return table
 
 
-def _room(answer: Answer) -> Table:
+def room(answer: Answer) -> Table:
+    """Why the fleet is not fuller."""
     table = _table("why not fuller", "up to", "")
     for each in answer.room:
         up_to = "-" if each.utilisation is None else format_ratio(each.utilisation)
@@ -170,7 +173,7 @@ def _room(answer: Answer) -> Table:
     return table
 
 
-def _changes(answer: Answer) -> Table:
+def changes(answer: Answer) -> Table:
     """What would be bought, or, of what there is, what it would carry."""
     here = Change(
         what="as asked",
@@ -205,7 +208,8 @@ def _change_cells(change: Change, *, carries: bool) -> list[str]:
     return cells if change.cost_per_hour is None else [*cells, format_usd(change.cost_per_hour)]
 
 
-def _schedule(answer: Answer) -> Table:
+def schedule(answer: Answer) -> Table:
+    """Replicas for each hour."""
     table = _table("hour", "requests/s", "replicas", "utilisation")
     for each in answer.hours:
         rate, used = format_number(each.requests_per_s), format_ratio(each.utilisation)
@@ -238,8 +242,13 @@ def _advice(advice: Advice) -> Table:
 
 
 def _definitions(answer: Answer) -> str:
+    return ". ".join(f"{name}: {text}" for name, text in definitions(answer).items()) + "."
+
+
+def definitions(answer: Answer) -> dict[str, str]:
+    """What words mean, by word."""
     words = msgspec.structs.asdict(answer.definitions)
-    return ". ".join(f"{WORDS.get(name, name.capitalize())}: {text}" for name, text in words.items()) + "."
+    return {WORDS.get(name, name.capitalize()): text for name, text in words.items()}
 
 
 def _time(seconds: float) -> str:

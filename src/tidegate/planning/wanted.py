@@ -22,11 +22,14 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     emit: Path | None = None
     force: bool = False
     verify: bool = False
+    curve: bool = False
+    """At the terminal, or as JSON."""
+    html: Path | None = None
     model: str = MODEL
 
     @property
     def any(self) -> bool:
-        """Whether anything is."""
+        """Whether any configuration is."""
         return bool(self.weights) or self.emit is not None or self.verify
 
 
@@ -37,14 +40,30 @@ def wanted_of(options: Options) -> Wanted:
         from tidegate.planning.emit import check_free
 
         check_free(emit, force=options.force)
+    html = None if options.html is None else Path(options.html)
+    if html is not None:
+        _check_report(html, emit, force=options.force)
     named = options.model is not None and not Path(options.model).is_file()
     return Wanted(
         weights={} if options.tenants is None else _weights(options.tenants),
         emit=emit,
         force=options.force,
         verify=options.verify,
+        curve=options.curve,
+        html=html,
         model=options.model if named and options.model else MODEL,
     )
+
+
+def _check_report(html: Path, emit: Path | None, *, force: bool) -> None:
+    from tidegate.planning.emit import traffic_path
+    from tidegate.planning.files import taken
+
+    problems = [*taken("--html", html, force=force)]
+    if emit is not None and html.resolve() in (emit.resolve(), traffic_path(emit).resolve()):
+        problems = [f"--html {html}: is what --emit writes; name another file"]
+    if problems:
+        raise ConfigurationError(problems)
 
 
 def _weights(text: str) -> dict[str, float]:

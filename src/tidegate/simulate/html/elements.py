@@ -5,7 +5,7 @@ Every text that comes in is escaped, but for the cells and the body, which are H
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 
@@ -20,9 +20,12 @@ def page(title: str, body: str) -> str:
     )
 
 
-def table(headings: Sequence[str], rows: Sequence[str], caption: str = "") -> str:
-    """Of rows as `row` makes them."""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+def table(headings: Sequence[str], rows: Sequence[str], caption: str = "", text: Container[int] = ()) -> str:
+    """Of rows as `row` makes them. `text` are columns, from 0, that are not figures."""
+    kinds = [' class="text"' if place in text else "" for place in range(len(headings))]
+    head = "".join(
+        f'<th scope="col"{kind}>{escape(heading)}</th>' for kind, heading in zip(kinds, headings, strict=True)
+    )
     below = f"<caption>{escape(caption)}</caption>" if caption else ""
     inner = f"{below}<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>"
     return f'<div class="scroll"><table>{inner}</table></div>'
