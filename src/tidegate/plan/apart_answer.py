@@ -13,7 +13,7 @@ from tidegate.plan.answering import format_usd, price_source_of
 from tidegate.plan.apart import LINK_UTILISATION, Pair
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.bounds import bound_of
-from tidegate.plan.disaggregated import SizeApart, size_apart
+from tidegate.plan.disaggregated import SizeApart, needed_for_one, size_apart, transfer_budget_s
 from tidegate.plan.link import Link
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import size_of
@@ -114,10 +114,7 @@ def _bound(ask: Ask, size: SizeApart) -> Bound:
 def _figures(ask: Ask, prefill: Replica, link: Link, size: SizeApart) -> Apart:
     decode, sides, transfer = ask.replica, size.sides, size.sides.transfer
     assert isinstance(decode, Replica)
-    used, tpot_s = size.utilisations, ask.terms.budgets.tpot_s
-    budget_s = None
-    if tpot_s is not None:
-        budget_s = (tpot_s - sides.decode.batch.saturated(1).tpot_s) * sides.gaps
+    used = size.utilisations
     pair = Pair(sides, size.prefill_replicas)
     return Apart(
         prefill_replica=prefill.name,
@@ -135,12 +132,8 @@ def _figures(ask: Ask, prefill: Replica, link: Link, size: SizeApart) -> Apart:
         link_utilisation=used["link"],
         link_needed_bytes_per_s=transfer.needed_bytes_per_s(size.requests_per_s * sides.several),
         transfer_s=transfer.alone_s,
-        transfer_budget_s=budget_s,
-        link_needed_for_one_bytes_per_s=(
-            transfer.kv_bytes / (budget_s - link.latency_s)
-            if budget_s is not None and budget_s > link.latency_s
-            else None
-        ),
+        transfer_budget_s=transfer_budget_s(ask, sides),
+        link_needed_for_one_bytes_per_s=needed_for_one(ask, sides),
         first_gap_s=pair.first_gap_s(size.requests_per_s, size.decode_replicas, ask.terms.percentile),
         whole=_whole(ask),
     )

@@ -163,29 +163,46 @@ def _impossible(ask: Ask, sides: Sides) -> Impossible | None:
     if tokens > min(decode.engine.context_tokens, decode.engine.kv_tokens):
         size = size_of(ask)  # the same is told of replicas that do both
         return size if isinstance(size, Impossible) else None
+    if (problem := _over_link(ask, sides)) is not None:
+        return problem
     tpot_s = terms.budgets.tpot_s
-    if tpot_s is not None and sides.left_s is not None and not sides.decode.gates.least:
-        alone_s = sides.decode.batch.saturated(1).tpot_s
-        needed_s = alone_s + transfer.alone_s / sides.gaps
-        moved = format_duration(transfer.alone_s, 3)
-        left_s = (tpot_s - alone_s) * sides.gaps
-        remedy = "a larger budget or faster replicas would do"
-        if left_s > transfer.link.latency_s:
-            rate = transfer.kv_bytes / (left_s - transfer.link.latency_s)
-            remedy = f"a link of {format_bytes_per_s(rate)} or more would do"
-        return Impossible(
-            problem=(
-                f"the TPOT budget of {format_duration(tpot_s, 3)} is below what a request alone gets, "
-                f"{format_duration(needed_s, 3)}: {format_number(transfer.kv_bytes / 1e9)} GB of KV cache "
-                f"take {moved} over the link, in the first of {format_number(sides.gaps)} gaps"
-            ),
-            remedy=remedy,
-            binding="link" if left_s > 0 else "latency_budget",
-            needed=needed_s,
-            available=tpot_s,
-            unit="s",
-        )
-    return _over_link(ask, sides)
+    if tpot_s is None or sides.decode.gates.least:
+        return None
+    alone_s = sides.decode.batch.saturated(1).tpot_s
+    needed_s = alone_s + transfer.alone_s / sides.gaps
+    moved, sent = format_duration(transfer.alone_s, 3), format_number(transfer.kv_bytes / 1e9)
+    rate = needed_for_one(ask, sides)
+    would_do = "a larger budget or faster replicas" if rate is None else _link_of(rate)
+    return Impossible(
+        problem=(
+            f"the TPOT budget of {format_duration(tpot_s, 3)} is below what a request alone gets, "
+            f"{format_duration(needed_s, 3)}: {sent} GB of KV cache take {moved} over the link, in the first "
+            f"of {format_number(sides.gaps)} gaps"
+        ),
+        remedy=f"{would_do} would do",
+        binding="latency_budget" if rate is None else "link",
+        needed=needed_s,
+        available=tpot_s,
+        unit="s",
+    )
+
+
+def transfer_budget_s(ask: Ask, sides: Sides) -> float | None:
+    """Within it one transfer leaves a request alone its TPOT; None: there is no such budget."""
+    tpot_s = ask.terms.budgets.tpot_s
+    return None if tpot_s is None else (tpot_s - sides.decode.batch.saturated(1).tpot_s) * sides.gaps
+
+
+def needed_for_one(ask: Ask, sides: Sides) -> float | None:
+    """Bytes/s with which one transfer is within its budget; None: there is none, or no link is so fast."""
+    budget_s, transfer = transfer_budget_s(ask, sides), sides.transfer
+    if budget_s is None or budget_s <= transfer.link.latency_s:
+        return None
+    return transfer.kv_bytes / (budget_s - transfer.link.latency_s)
+
+
+def _link_of(rate: float) -> str:
+    return f"a link of {format_bytes_per_s(rate)} or more"
 
 
 def _over_link(ask: Ask, sides: Sides) -> Impossible | None:
@@ -194,14 +211,14 @@ def _over_link(ask: Ask, sides: Sides) -> Impossible | None:
     used = transfer.utilisation(rate, 1)
     if not transfer.link.shared or used <= LINK_UTILISATION * (1 + NEAR):
         return None
-    needed = transfer.needed_bytes_per_s(rate)
+    needed = max(transfer.needed_bytes_per_s(rate), needed_for_one(ask, sides) or 0.0)
     return Impossible(
         problem=(
             f"{format_number(rate)} requests/s send {format_number(transfer.kv_bytes / 1e9)} GB each, "
             f"{format_ratio(used)} of a link of {format_bytes_per_s(transfer.link.bytes_per_s)}, "
             f"where {format_ratio(LINK_UTILISATION)} is the most"
         ),
-        remedy=f"a link of {format_bytes_per_s(needed)} or more would do, or a KV cache in fewer bits",
+        remedy=f"{_link_of(needed)} would do, or a KV cache in fewer bits",
         binding="link",
         needed=needed,
         available=transfer.link.bytes_per_s,
