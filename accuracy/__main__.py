@@ -1,4 +1,4 @@
-"""`python -m accuracy`: replay the recorded runs, say how far off they are, exit 1 if that is too far."""
+"""`python -m accuracy`: replay recorded runs, predict measured deployments, exit 1 if that is too far off."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from rich.console import Console
 
 from accuracy.bars import missed
 from accuracy.methods import by_tables, calibrated
+from accuracy.planner import report as planner_report
+from accuracy.planner.results import planner
 from accuracy.report import file, page, table
 from accuracy.runs import read_runs
 
@@ -31,10 +33,14 @@ def main() -> int:
     results = [by_tables(run, known) for run in judged] + [calibrated(run) for run in judged]
     console = Console()
     console.print(table(results))
+    predicted = None
     if arguments.runs is None:
-        (DOCS / "accuracy.md").write_text(page(results))
-        (DOCS / "accuracy.json").write_bytes(file(results))
-    broken = [f"{result.run}, {result.method}: {name}" for result in results for name in missed(result)]
+        predicted = planner()
+        console.print(planner_report.table(predicted))
+        (DOCS / "accuracy.md").write_text(page(results) + "\n" + planner_report.section(predicted))
+        (DOCS / "accuracy.json").write_bytes(file(results, planner_report.builtins(predicted)))
+    broken = predicted.missed() if predicted else []
+    broken += [f"{result.run}, {result.method}: {name}" for result in results for name in missed(result)]
     for bar in broken:
         console.print(f"[red]missed:[/] {bar}")
     return 1 if broken else 0

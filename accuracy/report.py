@@ -123,8 +123,8 @@ def page(results: Sequence[Result]) -> str:
     return "\n".join(parts)
 
 
-def file(results: Sequence[Result]) -> bytes:
-    """docs/accuracy.json."""
+def file(results: Sequence[Result], planner: object) -> bytes:
+    """docs/accuracy.json, what it has of the planner beside the simulator."""
     entries = [
         {
             **msgspec.to_builtins(result),
@@ -134,7 +134,8 @@ def file(results: Sequence[Result]) -> bytes:
         }
         for result in results
     ]
-    return msgspec.json.format(msgspec.json.encode(entries), indent=1) + b"\n"
+    both = {"simulator": entries, "planner": planner}
+    return msgspec.json.format(msgspec.json.encode(both), indent=1) + b"\n"
 
 
 def _errors(results: Sequence[Result]) -> str:

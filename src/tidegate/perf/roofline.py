@@ -82,15 +82,22 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
 
     def expert_reading_s(self, tokens: float) -> float:
         """Experts that any token chooses: 1 - (1 - chosen / count)^tokens of all, if they choose evenly."""
-        missed: float = (1 - self.work.chosen_share) ** (tokens / self.work.stages)
-        each = zip(self.work.expert_bytes, self.reached.read, strict=True)
+        each = zip(self.work.expert_bytes, self.reached.expert_read, strict=True)
         seconds = sum(count / share for count, share in each) / self.rates.bytes_per_s
-        return (1 - missed) * seconds / self.reached.expert_read
+        return self._touched(tokens) * seconds
+
+    def _touched(self, tokens: float) -> float:
+        """Share of the experts."""
+        missed: float = (1 - self.work.chosen_share) ** (tokens / self.work.stages)
+        return 1 - missed
 
     def expert_computing_s(self, tokens: float) -> float:
-        """Products with the experts that they choose."""
+        """Products with the experts that they choose: tokens of each are filled up to whole tiles, by half a
+        tile on the mean.
+        """
         seconds = self._at_peak(self.work.expert_flops_per_token) / self.reached.expert_compute
-        return tokens / self.work.stages * seconds
+        fillers = self._touched(tokens) * self.work.experts_per_chosen * self.reached.expert_tile / 2
+        return (tokens / self.work.stages + fillers) * seconds
 
     def reducing_s(self, tokens: float) -> float:
         """All-reduces: all send to all at once, or in two exchanges each its part, whichever is sooner."""

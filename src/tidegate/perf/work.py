@@ -72,6 +72,8 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """Of those that a token chooses: its share of them, per token of the whole replica."""
     chosen_share: float
     """Experts that a token chooses, over all."""
+    experts_per_chosen: float
+    """All, over those that a token chooses; 0 without experts."""
     layers: float
     expert_layers: float
     reduces: float
@@ -94,6 +96,7 @@ def work_of(deployment: Deployment) -> Work:
     read, flops = _plain(deployment)
     expert_read, expert_flops = _expert(deployment)
     mixtures = [group for group in model.layers if isinstance(group.feed_forward, Experts)]
+    share = max((_chosen(group) for group in mixtures), default=0.0)
     return Work(
         parts=float(deployment.attention_dp * deployment.pp),
         stages=float(deployment.pp),
@@ -103,7 +106,8 @@ def work_of(deployment: Deployment) -> Work:
         head_flops=2 * head,
         expert_bytes=expert_read,
         expert_flops_per_token=expert_flops,
-        chosen_share=max((_chosen(group) for group in mixtures), default=0.0),
+        chosen_share=share,
+        experts_per_chosen=1 / share if share else 0.0,
         layers=float(layers),
         expert_layers=float(sum(group.count for group in mixtures)),
         reduces=sum(_reduces(group) for group in model.layers) if deployment.stage_devices > 1 else 0.0,

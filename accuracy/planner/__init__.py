@@ -1,0 +1,1 @@
+"""How far off is the planner from real deployments?"""
