@@ -130,6 +130,20 @@ def test_what_is_planned_is_let_in() -> None:
     assert "its own planned requests need it" in tenant.burst_s.reason
 
 
+def test_short_answers_beside_long_ones() -> None:
+    """Until answers are learned as much is reserved for short ones as for the longest, which is told."""
+    kinds = (
+        Kind(prompt_tokens=100, output_tokens=10, share=10, tenant="short"),
+        Kind(prompt_tokens=100, output_tokens=400, share=1, tenant="long"),
+    )
+    advice = advise(asked(2.0, Load(kinds=kinds, requests_per_s=2.0)), answered())
+    short, long = advice.tenants["short"], advice.tenants["long"]
+
+    assert long.refused_at_first_ratio == long.refused_ratio
+    assert short.refused_at_first_ratio > 2 * short.refused_ratio
+    assert advice.prediction.output_tokens.value == 400
+
+
 def test_token_weights() -> None:
     """Credits are the seconds that one more token takes, of prompts, of cached prompts and of outputs."""
     reads = msgspec.structs.replace(

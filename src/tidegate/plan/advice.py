@@ -200,6 +200,7 @@ def _limits(
             float(weights.output.value or 0),
         ),
         hit_ratio=ask.load.prefix_hit_ratio,
+        first_output_tokens=max(tenant.output_tokens for tenant in tenants),
         arrivals_cv2=ask.load.gap_cv**2,
     )
     rate = answer.requests_per_s
@@ -239,6 +240,12 @@ def _warnings(ask: Ask, times: Times, limits: dict[str, TenantAdvice]) -> Iterat
                 f"tenant {name}: about {format_ratio(each.refused_ratio)} of its planned requests will find "
                 "its bucket empty: its rate, or the places that are free for a burst of it, are too few. A "
                 "larger weight or more replicas let more of them in."
+            )
+        elif each.refused_at_first_ratio > FEW_REFUSED:
+            yield (
+                f"tenant {name}: about {format_ratio(each.refused_at_first_ratio)} of its planned requests "
+                "will find its bucket empty at first, while as much is reserved for its answers as for the "
+                "longest; some hundred requests later its own are learned."
             )
     if len(classes_of(ask.load)) > 1:
         yield (

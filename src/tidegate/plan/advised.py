@@ -43,6 +43,8 @@ class TenantAdvice(msgspec.Struct, frozen=True, kw_only=True):
     """Whether that bound is within the TTFT budget; None: there is no budget."""
     refused_ratio: float
     """About which share of its planned requests finds its bucket empty, 0..1."""
+    refused_at_first_ratio: float
+    """The same while as much is reserved for its answers as for the longest: some hundred requests long."""
 
 
 class GateAdvice(msgspec.Struct, frozen=True, kw_only=True):

@@ -66,6 +66,8 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """Of a prompt token, of a cached one, and of an output token."""
     hit_ratio: float
     """Prompt tokens that are cached, 0..1."""
+    first_output_tokens: float
+    """What is reserved for an answer until a tenant's own answers are learned."""
     arrivals_cv2: float = 1.0
     """Squared coefficient of variation of the gaps between requests."""
 
@@ -305,7 +307,9 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
         burst_s = rounded_up(60 * largest_credits / per_minute)
     burst_tokens = burst_s * per_minute / 60 / per_token
     bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
-    cv2 = fleet.arrivals_cv2 + sender.tokens_cv2
+    cv2, load = fleet.arrivals_cv2 + sender.tokens_cv2, load_of(fleet, sender)
+    unlearned = max(0.0, fleet.first_output_tokens - sender.tenant.output_tokens) * fleet.credits[2]
+    first_requests = burst_s * per_minute / 60 / (sender.credits(fleet) + unlearned)
     return TenantAdvice(
         weight=sender.tenant.weight,
         tokens_per_minute=Figure(
@@ -323,7 +327,8 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
         ),
         ttft_bound_s=Figure(value=bound_s, reason=_bound_reason(sender, service, burst_tokens)),
         holds_budget=None if fleet.ttft_s is None else bound_s <= fleet.ttft_s * (1 + 1e-9),
-        refused_ratio=refused_ratio(load_of(fleet, sender), burst_tokens / sender.request_tokens, cv2),
+        refused_ratio=refused_ratio(load, burst_tokens / sender.request_tokens, cv2),
+        refused_at_first_ratio=refused_ratio(load, first_requests, cv2),
     )
 
 
