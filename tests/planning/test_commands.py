@@ -143,6 +143,9 @@ def test_a_trace_brings_its_lengths_and_its_busiest_minute() -> None:
         ((*BY_PROFILE[:6], "--tpot", "1ms", "--qps", "1"), "below one step", "a larger budget"),
         ((*BY_PROFILE[:6], "--ttft", "10ms", "--qps", "1"), "TTFT budget of 10ms is below", "a budget above"),
         ((*BY_HAND, "--trace", "azure-conv"), "--output: the --trace says that", "leave it out"),
+        ((*BY_HAND, "--users", "1000000000"), "users would take more than 100,000", "check the number"),
+        ((*BY_PROFILE[:6], "--prefix-hit", "1"), "below 1, not 1", "something of each prompt is new"),
+        ((*BY_PROFILE[:6], "--offline", "100", "--within", "1s"), "takes 3.24s, more than 1s", "a deadline"),
         ((*BY_HAND[:2], "--tpot", "20ms", "--trace", "no.csv"), "No such file", "azure-conv"),
     ],
 )  # fmt: skip
@@ -159,6 +162,13 @@ def test_impossible_asks_have_their_figures() -> None:
 
     assert problem["unit"] == "s"
     assert problem["needed"] > problem["available"] == pytest.approx(0.001)
+
+
+def test_a_full_fleet_that_holds_is_not_said_to_queue() -> None:
+    """At 83 % nobody waits, though at 85 % somebody would: what binds is the pace."""
+    found = answered(*BY_HAND, "--qps", "10", "--spare", "0", "--utilisation", "100%")
+
+    assert (found["replicas"], found["binding"]) == (3, "latency_budget")
 
 
 def test_a_traffic_file_has_tenants(tmp_path: Path) -> None:

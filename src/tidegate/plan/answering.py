@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
-from tidegate.plan.ask import Ask, HandFigures, Replica, Terms
+from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
@@ -153,13 +153,12 @@ def _bound(ask: Ask, size: Size) -> Bound:
     terms, station = ask.terms, size.station
     if size.crowd is not None:
         return station.bound
+    usual = min(terms.target_utilisation, TARGET_UTILISATION)
     serving = max(1, size.replicas - max(0, size.spare_replicas))
     all_of_it = serving * station.sustained_per_s
-    if holds(station, terms, terms.target_utilisation * all_of_it, serving):
+    if holds(station, terms, usual * all_of_it, serving):
         return station.bound
-    most = highest(
-        lambda ratio: holds(station, terms, ratio * all_of_it, serving), terms.target_utilisation, CLOSE
-    )
+    most = highest(lambda ratio: holds(station, terms, ratio * all_of_it, serving), usual, CLOSE)
     beyond = station.latencies(min(most * 1.01, 0.999) * all_of_it, serving) or ENDLESS
     told = f"from {format_ratio(most)} of what is sustained on, {_missed(beyond, terms)}"
     if station.bound.binding in ("kv_memory", "batch") and beyond.wait_s.at_percentile > 0:

@@ -105,7 +105,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if not 1 <= self.peak_ratio < inf:
             problems.append(f"the busiest window is 1 x the mean or more, not {self.peak_ratio:g}")
         if not 0 <= self.prefix_hit_ratio < 1:
-            problems.append(f"a prefix hit ratio is 0 or more and below 1, not {self.prefix_hit_ratio:g}")
+            told = f"a prefix hit ratio is 0 or more and below 1, not {self.prefix_hit_ratio:g}"
+            problems.append(f"{told}; something of each prompt is new")
         if problems:
             raise ConfigurationError(problems)
 

@@ -31,6 +31,9 @@ def offline_answer(ask: Ask, interactive: Ask) -> Answer | Impossible:
     size = size_of(ask)
     if isinstance(size, Impossible):
         return size
+    too_short = _too_short(ask, size)
+    if too_short is not None:
+        return too_short
     offline = _offline(ask, size, interactive)
     answer = msgspec.structs.replace(
         answer_of(ask, size),
@@ -41,6 +44,23 @@ def offline_answer(ask: Ask, interactive: Ask) -> Answer | Impossible:
         tpot_s=Percentiles.of(size.station.full_tpot_s),
     )
     return msgspec.structs.replace(answer, summary=_summary(answer, offline))
+
+
+def _too_short(ask: Ask, size: Size) -> Impossible | None:
+    """However many replicas there are, none does one request in less than its steps take."""
+    within_s, station = ask.terms.within_s or 0.0, size.station
+    alone_s = station.decode_steps * station.tpot_s(1)
+    if alone_s <= within_s:
+        return None
+    least = format_latency(alone_s)
+    return Impossible(
+        problem=f"one request alone takes {least}, more than {format_latency(within_s)} for all of them",
+        remedy=f"a deadline well above {least}, shorter outputs, or faster replicas would do",
+        binding="latency_budget",
+        needed=alone_s,
+        available=within_s,
+        unit="s",
+    )
 
 
 def _offline(ask: Ask, size: Size, interactive: Ask) -> Offline:

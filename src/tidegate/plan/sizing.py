@@ -139,7 +139,14 @@ def _least(enough: Callable[[Crowd], bool], ask: Ask, station: Station) -> int |
     while not enough(crowd_of(ask, station, high)):
         low, high = high + 1, 2 * high
         if high > MOST_REPLICAS:
-            return _too_many(station, float(ask.load.users or 0))
+            return Impossible(
+                problem=f"{ask.load.users:,} users would take more than {MOST_REPLICAS:,} replicas",
+                remedy=f"each has {station.gates.least:,} places; check the number of users",
+                binding=station.bound.binding,
+                needed=float(ask.load.users or 0),
+                available=float(MOST_REPLICAS * station.gates.least),
+                unit="users",
+            )
     while low < high:
         middle = (low + high) // 2
         if enough(crowd_of(ask, station, middle)):

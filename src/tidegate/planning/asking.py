@@ -8,7 +8,7 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import format_duration
+from tidegate.core.units import format_duration, seconds_of
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.link import Link
@@ -140,7 +140,7 @@ def _load_by_hand(options: Options, hits: float) -> Load:
         peak_ratio=peak,
         prefix_hit_ratio=hits,
         users=count_of("--users", options.users, "users") if options.users is not None else None,
-        think_s=duration_of("--think", options.think) if options.think is not None else 0.0,
+        think_s=seconds_of("--think", options.think) if options.think is not None else 0.0,
     )
 
 
