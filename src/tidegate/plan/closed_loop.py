@@ -69,7 +69,7 @@ def closed_loop(engine: Engine, clients: Clients, *, copies: int = 1, waiting: W
     """
     waits = waiting or Waiting()
     seats, binding = _seats(engine, clients, copies, waits)
-    inside = msgspec.structs.replace(clients, count=float(seats))
+    inside = msgspec.structs.replace(clients, count=float(max(seats, copies)))  # idle copies step along
     chunk = min(clients.prompt_tokens - clients.cached_tokens, _room(engine, seats, copies))
     ttft_s, tpot_s = paces(
         steps_of(engine.curve), inside, chunk_tokens=chunk, copies=float(copies), waiting=waits
@@ -102,9 +102,8 @@ def _seats(engine: Engine, clients: Clients, copies: int, waiting: Waiting) -> t
     """How many are served at once, and what keeps the others waiting."""
     longest = clients.prompt_tokens + clients.output_tokens
     if clients.count < 1 or clients.output_tokens < 1 or clients.prompt_tokens <= clients.cached_tokens:
-        raise ConfigurationError(
-            ["clients: there must be 1 or more, with a prompt, and an output of 1 or more"]
-        )
+        problem = "clients: there must be 1 or more, with a prompt that is not all cached, and an output"
+        raise ConfigurationError([problem])
     if longest > min(engine.context_tokens, engine.kv_tokens / copies):
         room = min(engine.context_tokens, engine.kv_tokens // copies)
         raise ConfigurationError([f"a request of {longest:g} tokens never fits: {room} do"])
