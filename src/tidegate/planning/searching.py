@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+import typer
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.planning.options import Options, check_together
@@ -33,7 +34,6 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
     check_together(options)
     from tidegate.plan.answer import Impossible
     from tidegate.plan.link import Link
-    from tidegate.plan.search import search
     from tidegate.planning.numbers import rate_of
     from tidegate.planning.telling import refuse
 
@@ -43,6 +43,10 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
             ["--price: of which accelerator; give prices in a catalogue file and write --catalog FILE"]
         )
     link = None if options.link is None else Link(bytes_per_s=rate_of("--link", options.link))
+    if not json:
+        typer.echo(_looking(space), err=True)
+    from tidegate.plan.search import search  # after what is said at once
+
     found = search(space, _asker(options), kinds=_kinds(options), link=link)
     if isinstance(found, Impossible):
         raise refuse(found, json=json)
@@ -67,6 +71,15 @@ def _open(options: Options) -> bool:
         return False
     written = [getattr(options, name) for name in OPEN]
     return options.gpu is None or any(text and (text == ANY or "," in text) for text in written)
+
+
+def _looking(space: Space) -> str:
+    """Said at once: a search takes a second."""
+    count, accelerators = sum(1 for _ in space.deployments()), len(space.accelerators)
+    return (
+        f"comparing {count:,} deployments of {space.model.name} on "
+        f"{accelerators:,} accelerator{'s' * (accelerators != 1)}"
+    )
 
 
 def _kinds(options: Options) -> tuple[str, ...]:
