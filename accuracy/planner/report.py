@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ COLUMNS = {
     "ttft_mean": "TTFT mean",
 }
 
-_NAMES = ", ".join(f"`{name}`" for name in CONFIGURATION)
+_NAMES = fill(", ".join(f"`{name}`" for name in CONFIGURATION), 106)
 
 HEAD = f"""\
 # How accurate is the planner?
@@ -35,13 +36,16 @@ attention_dp 2 and ep 4): they are counted once, as other dumps have the same me
 as *aggregated* on 20 to 72 devices is what prefill and decode have together, and left out. Judged are
 aggregated rows with a measured TTFT below 3 s.
 
-**Curves.** A curve is the values of these columns, in this order, with `|` between them: {_NAMES}.
+**Curves.** A curve is the values of these columns, in this order, with `|` between them:
+{_NAMES}.
 It is held out if its SHA-256, read as a number, is below 3 modulo 10. Version, image and day are no part of
 it, so that no version of a curve is fitted while another is judged.
 
-**What the columns leave out.** Caches are taken to be in fp8 where weights are in fp8 or fp4. A client of a
-dump sends ten requests. Lengths are nominal, although the dumps' are 0.9 of that on the mean (`alone` below
-has learned it). Speculative decoding is not recorded: DeepSeek-R1 rows of one configuration differ by 2.
+**What the columns leave out.** Caches are taken to be in fp8 where weights are in fp8 or fp4. The dumps'
+clients send ten requests each, of 0.8 to 1 of the nominal lengths, and some engines deliver every 20th step
+(InferenceMAX's README and scripts, read 2026-11-30); lengths are taken as nominal here all the same, as a
+reader of the columns would, and `alone` and `steps` below have learned the rest. Speculative decoding is not
+recorded: rows of DeepSeek-R1 in one configuration differ by 2.
 """
 
 FLOOR = """\
@@ -125,9 +129,9 @@ def section(planner: Planner) -> str:
     floor = Group(name="repeated points", score=planner.floor)
     constants = [[f"`{name}`", f"{value:.3g}"] for name, value in planner.constants.items()]
     queued = (
-        f"{planner.queued} aggregated rows have a TTFT of 3 s and more; {planner.queued_for_memory} of them "
-        f"wait for KV memory by the planner's count. Of all aggregated rows {planner.infeasible} are called "
-        f"impossible. {planner.unfit} disaggregated rows count fewer devices than hold the weights, and are "
+        f"{planner.queued} aggregated rows have a TTFT of 3 s and more; {planner.queued_for_memory} of them\n"
+        f"wait for KV memory by the planner's count. Of all aggregated rows {planner.infeasible} are called\n"
+        f"impossible. {planner.unfit} disaggregated rows count fewer devices than hold the weights, and are\n"
         "left out.\n"
     )
     calibrated = ["group", "fitted", "judged", *COLUMNS.values(), "factors"]

@@ -59,8 +59,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """Share of a closed loop's clients that stay together as they began, 0..1: where prompts go before all
     that decodes, sequences of one length also end together."""
     alone: float = 1.0
-    """What the steps of a prompt take, over what the curve says. Below 1 as fitted: of published prompts many
-    are shorter than nominal, which of TPOT makes no difference, for outputs are as well."""
+    """What the steps of a prompt take, over what the curve says. Below 1 as fitted: prompts of benchmarks are
+    shorter than nominal (0.9 in InferenceMAX), which makes no difference to TPOT, for outputs are as well."""
     beside: float = 1.0
     """What a prompt's step takes beside decoding sequences, over what it adds to theirs in the curve."""
     output_reserved: float = 0.5

@@ -23,7 +23,7 @@ from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.engine import Engine
 
 REQUESTS_PER_CLIENT: Final = 10.0
-"""Of one benchmark run: what InferenceX sends (its num-prompts is 10 x concurrency, 2026)."""
+"""Of one benchmark run: InferenceMAX sends 10 x concurrency (its README, read 2026-11-30)."""
 ROUNDS: Final = 10
 """Of a fixed point that halves its error in each."""
 BUSIEST: Final = 0.9
