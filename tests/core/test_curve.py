@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.curve import UNBOUNDED, Curve, Grid, Line, Linear, Table
+from tidegate.core.curve import UNBOUNDED, Curve, Grid, Line, Linear, Table, scaled
 from tidegate.core.errors import ConfigurationError
 
 LINEAR = Linear(
@@ -118,3 +118,13 @@ def test_tables_that_cannot_be() -> None:
             Grid(rows=(1,), columns=points, seconds=(seconds,))
     with pytest.raises(ConfigurationError):
         Grid(rows=(1, 2), columns=(1,), seconds=((1.0,),))
+
+
+@pytest.mark.parametrize("curve", [LINEAR, TABLE])
+def test_a_scaled_curve_takes_so_many_times_as_long(curve: Curve) -> None:
+    """Every step, whatever is in it."""
+    slower = scaled(curve, 4.0)
+
+    for decodes, context_tokens, chunks in [(1, 20, []), (16, 4_000, []), (8, 900, [(100, 0), (30, 512)])]:
+        seconds = curve.step_s(decodes, context_tokens, chunks)
+        assert slower.step_s(decodes, context_tokens, chunks) == pytest.approx(4 * seconds)

@@ -248,3 +248,20 @@ def _check(name: str, points: Sequence[float], seconds: Sequence[float]) -> None
         raise ConfigurationError(
             [f"curve: the last {name} take less than those before: that goes below zero"]
         )
+
+
+def scaled(curve: Curve, factor: float) -> Curve:
+    """The same steps, each `factor` times as long."""
+    if isinstance(curve, Linear):
+        return Linear(**{name: factor * value for name, value in msgspec.structs.asdict(curve).items()})
+    parts = {name: part for name, part in msgspec.structs.asdict(curve).items() if part is not None}
+    return msgspec.structs.replace(curve, **{name: _scaled(part, factor) for name, part in parts.items()})
+
+
+def _scaled(part: Line | Grid | Stack, factor: float) -> Line | Grid | Stack:
+    if isinstance(part, Line):
+        return msgspec.structs.replace(part, seconds=tuple(factor * each for each in part.seconds))
+    if isinstance(part, Grid):
+        cells = tuple(tuple(factor * each for each in row) for row in part.seconds)
+        return msgspec.structs.replace(part, seconds=cells)
+    return msgspec.structs.replace(part, grids=tuple(_scaled(each, factor) for each in part.grids))

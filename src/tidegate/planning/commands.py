@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.planning.compare_command import compare
 from tidegate.planning.fits_command import fits
 from tidegate.planning.telling import told
 
@@ -40,6 +41,7 @@ def _configuration(metavar: str, help_: str, *names: str) -> Any:
 Text = str | None
 
 plan_app.command("fits")(fits)
+plan_app.command("compare")(compare)
 
 
 @plan_app.callback(invoke_without_command=True)
