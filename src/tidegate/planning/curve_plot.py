@@ -96,19 +96,29 @@ class Drawn:
                 [y(value) for value in drawn[place]],
                 glyphs.series[place],
             )
-        head = self._legend(names, glyphs, logarithmic=y.logarithmic, budget=budget)
+        head = self._legend(glyphs, width, logarithmic=y.logarithmic, budget=budget)
         return [*head, *_framed(canvas, y, glyphs), *_foot(x, columns, glyphs)]
 
-    def _legend(
-        self, names: Sequence[str], glyphs: Glyphs, *, logarithmic: bool, budget: float | None
-    ) -> list[str]:
+    def _legend(self, glyphs: Glyphs, width: int, *, logarithmic: bool, budget: float | None) -> list[str]:
+        names = percentiles_of(self._curve.percentile)
         parts = [f"{glyph} {name}" for glyph, name in zip(glyphs.series, names, strict=True)]
         if budget is not None:
             parts.append(f"{glyphs.budget * 2} budget {format_latency(budget)}")
         parts += [
             f"{glyphs.knee if name == 'knee' else glyphs.plan} {name}" for name, _ in places(self._curve)
         ]
-        return [f"{self._name}{' (log)' if logarithmic else ''}   {'   '.join(parts)}"]
+        return _packed([f"{self._name}{' (log)' if logarithmic else ''}", *parts], width)
+
+
+def _packed(parts: Sequence[str], width: int) -> list[str]:
+    """In as few lines as hold them, three blanks apart."""
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 3 + len(part) <= width:
+            lines[-1] += f"   {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def _vertical(values: Sequence[float], budget: float | None) -> Scale:

@@ -44,7 +44,7 @@ def sentence(curve: LoadCurve) -> str:
         knee = f"TTFT {asked} turns up at {_at(curve, curve.knee_per_s)}, the knee"
     held = f"{heldable(curve)} at {asked} up to {_at(curve, curve.held_per_s)}"
     if not curve.held_per_s:
-        held = f"at no rate {heldable(curve)} at {asked}"
+        held = f"{heldable(curve)} at {asked} at no rate"
     return f"{all_of_it}. {knee}; {held}. The plan is for {_at(curve, curve.asked_per_s)}."
 
 
@@ -52,11 +52,11 @@ def curve_table(curve: LoadCurve) -> Table:
     """Coarse where little happens, and every marked point."""
     names = percentiles_of(curve.percentile)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("used")
+    table.add_column("used", overflow="fold")
     figures = [f"{figure}\n{name}" for figure in ("TTFT", "TPOT") for name in names]
     for heading in ("requests\nper s", *figures):
-        table.add_column(heading, justify="right")
-    table.add_column("")
+        table.add_column(heading, justify="right", overflow="fold")
+    table.add_column("", overflow="fold")
     for point in curve.points:
         if point.marks or point.utilisation >= FINE or _round(point.utilisation):
             table.add_row(

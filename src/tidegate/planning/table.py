@@ -257,7 +257,7 @@ def _time(seconds: float) -> str:
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(first)
+    table.add_column(first, overflow="fold")
     for heading in others:
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", overflow="fold")  # an ellipsis is not ASCII
     return table
