@@ -269,3 +269,25 @@ def test_why_nothing_holds(where: Space, terms: Terms, problem: str, remedy: str
     assert answer.binding == binding
     if answer.needed is not None and answer.available is not None:
         assert answer.needed > answer.available
+
+
+def test_only_disaggregated_ones() -> None:
+    """Where nothing else is asked about: those without a price too, and the reasons are theirs."""
+    apart = ("disaggregated",)
+    for prices in ({"h100-sxm": 2.95}, {"b300-sxm": None}):
+        best = found(at(prices), chat(20), kinds=apart).best
+        assert best.kind == "disaggregated"
+        assert best.prefill_replicas is not None
+        assert 2 <= best.prefill_replicas <= best.replicas - 2  # one of each may be lost
+
+    answer = asked(space(("h100-sxm",)), chat(8), Terms(budgets=Budgets(tpot_s=0.001)), kinds=apart)
+    assert isinstance(answer, Impossible)
+    assert "over the link" in answer.problem
+
+
+def test_answers_of_one_token_have_no_tpot() -> None:
+    """They are searched all the same, by cost and TTFT."""
+    points = found(space(("h100-sxm", "l40s")), chat(20, output=1)).found.points
+
+    assert {point.accelerator for point in points} == {"h100-sxm", "l40s"}
+    assert [point.cost_per_hour for point in points] == sorted(point.cost_per_hour or 0 for point in points)

@@ -8,7 +8,7 @@ number, apart.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from math import inf, isnan
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from tidegate.plan.answer import Impossible
 from tidegate.plan.ask import Ask
 from tidegate.plan.candidate import Apart, AskFor, Candidate, Key, Whole
 from tidegate.plan.candidates import Space
-from tidegate.plan.disaggregated import link_of
+from tidegate.plan.disaggregated import link_of, size_apart
 from tidegate.plan.link import Link
 from tidegate.plan.pareto import Goods, dominated, front
 from tidegate.plan.shortfalls import no_room, not_within
@@ -93,9 +93,13 @@ class _Search:
                 self._further(group, chosen, exact)
             for apart in self._disaggregated(priced):
                 self._further([apart], chosen, exact)
-        others: list[Candidate] = list(_bests(unpriced, _by_accelerator)) if both else []
+        others: list[Candidate] = list(
+            _bests(unpriced, _by_accelerator)
+            if both
+            else _bests(list(self._disaggregated(unpriced)), _by_accelerator)
+        )
         if not chosen and not others:
-            return not_within(self._impossible, self._candidates)
+            return not_within(self._asked(), self._why)
         best = min(chosen or others, key=_exact_key)
         return Searched(
             deployment=best.deployment,
@@ -171,6 +175,8 @@ class _Search:
         )
 
     def _as_published(self) -> Point | None:
+        if "aggregated" not in self._kinds:
+            return None
         model = self._space.model
         whole = [
             each
@@ -185,12 +191,26 @@ class _Search:
     def _asked(self) -> list[Whole]:
         return [*self._candidates, *(each for some in self._impossible.values() for each in some)]
 
+    @property
+    def _why(self) -> Callable[[Whole], Impossible] | None:
+        return None if "aggregated" in self._kinds else self._why_not_apart
+
+    def _why_not_apart(self, one: Whole) -> Impossible:
+        found = size_apart(one.ask, one.replica, self._link or link_of(one.deployment))
+        if isinstance(found, Impossible):
+            return found
+        return Impossible(  # its shape or its bits were not those that were tried apart
+            problem="the best where replicas do both does not hold when they are apart",
+            remedy="another --tp or --quant would do",
+            binding="latency_budget",
+        )
+
     def _ruled_out(self, accelerator: Accelerator) -> RuledOut:
         tried = [each for each in self._asked() if each.deployment.accelerator.name == accelerator.name]
         if not tried:
             reason = no_room(msgspec.structs.replace(self._space, accelerators=(accelerator,)))
         else:
-            reason = not_within({accelerator.name: tried}, [])
+            reason = not_within(tried, self._why)
         return RuledOut(accelerator=accelerator.name, because=str(reason))
 
 
@@ -233,6 +253,8 @@ def _exact_key(candidate: Candidate) -> Key:
 
 
 def _goods(candidate: Candidate) -> Goods:
-    """Cost, TTFT and TPOT; only cost of batch work."""
+    """Cost, TTFT and TPOT; cost only, of batch work."""
     point, cost = candidate.point, _exact_key(candidate)[0]
-    return (cost,) if isnan(point.ttft_s) else (cost, point.ttft_s, point.tpot_s)
+    if isnan(point.ttft_s):
+        return (cost,)
+    return cost, point.ttft_s, 0.0 if isnan(point.tpot_s) else point.tpot_s  # nan: answers of one token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -51,19 +51,21 @@ def no_room(space: Space) -> Impossible:
     )
 
 
-def not_within(impossible: dict[str, list[Whole]], others: Sequence[Whole]) -> Impossible:
-    """Where some hold the model, and none the terms: the reason of the one that came nearest."""
-    tried = [each for some in impossible.values() for each in some]
+def not_within(tried: Sequence[Whole], why: Callable[[Whole], Impossible] | None = None) -> Impossible:
+    """Where some hold the model, and none the terms: the reason of the one that came nearest.
+
+    `why` one of them does not; by default as replicas that do both.
+    """
     by_name: dict[str, list[Whole]] = {}
-    for each in (*tried, *others):
+    for each in tried:
         by_name.setdefault(each.deployment.accelerator.name, []).append(each)
     found = []
     for some in by_name.values():
         # Of each accelerator the most of them, in the fewest bits: nothing of it is faster.
         able = max(some, key=lambda each: (each.deployment.devices, *(-b for b in bits_of(each.deployment))))
-        found.append((able, _reason(able)))
+        found.append((able, (why or _reason)(able)))
     nearest, reason = min(found, key=lambda each: _missing(each[1]))
-    if len(tried) + len(others) == 1:
+    if len(tried) == 1:
         return reason
     deployment = nearest.deployment
     name = f"{nearest.replica.name}, weights {deployment.precision}, KV cache {deployment.kv}"
