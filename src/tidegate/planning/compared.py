@@ -25,10 +25,10 @@ from tidegate.plan.ask import Ask, Load, Replica, Terms
 from tidegate.plan.engine import Engine
 from tidegate.plan.sizing import highest_rate, size_of
 from tidegate.planning.asking import load_of
-from tidegate.planning.deciding import of_configuration
+from tidegate.planning.deciding import gate_of, of_configuration
 from tidegate.planning.emit import traffic_path
 from tidegate.planning.options import LOADS, Options
-from tidegate.planning.side import KIND, Side, of_file
+from tidegate.planning.side import KIND, Side, of_text
 from tidegate.sim.profiles import Profile
 
 NOT_COUNTED = {"speculation": None, "kv": "paged", "long_prefill_tokens": 0}
@@ -52,9 +52,9 @@ def side_of(path: Path, common: Common) -> Side:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "no such file"
         raise ConfigurationError([f"{path}: {what}; {KIND}"])
-    if path.suffix == ".json":
-        return of_file(path)
     text = read(path)
+    if path.suffix == ".json" or (text.startswith("{") and '"pools"' not in text):
+        return of_text(text, path)
     if "pools" not in text:
         raise ConfigurationError([f"{path}: names no pools, so that it is no configuration; {KIND}"])
     config = parse(text, str(path), base=path.parent, environ=None)
@@ -65,7 +65,7 @@ def _of_configuration(path: Path, config: Config, common: Common) -> Side:
     pool = _pool(path, config, common.pool)
     profile, notes = _profile(path, config, pool)
     own = config.pools[pool]
-    gate = own.replicas[0].gate or own.gate
+    gate = gate_of(own)
     bounds = profile.replica
     engine = Engine(
         curve=scaled(profile.curve, 1 / bounds.speed),

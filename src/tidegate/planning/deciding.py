@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from tidegate.config.model import Config
+from tidegate.config.schema import PoolConfig
 from tidegate.core.units import format_latency
+from tidegate.policy.settings import GateSettings
 from tidegate.sim.profiles import Profile
 
 GOVERNED = ("gate", "queue", "routing", "prediction", "deadlines", "degradation", "context_tokens", "limits")
@@ -22,13 +24,10 @@ NOTHING = "-"
 def of_configuration(config: Config, pool: str, profile: Profile) -> dict[str, str]:
     """By name, such as `gate max_concurrency`; without the pool's name, so that two pools can be compared."""
     own = config.pools[pool]
-    replica = own.replicas[0]
     found: dict[str, str] = {"replicas": f"{len(own.replicas):,}"}
     for name in GOVERNED:
         value = getattr(own, name)
-        if name == "gate":
-            value = replica.gate or value
-        found |= _flat(name, value)
+        found |= _flat(name, gate_of(own) if name == "gate" else value)
     for name, class_ in config.classes.items():
         found |= _flat(f"class {name}", class_)
     for name, tenant in config.tenants.items():
@@ -40,6 +39,15 @@ def of_configuration(config: Config, pool: str, profile: Profile) -> dict[str, s
         seconds = profile.curve.step_s(sequences, tokens)
         found[f"step of {sequences} x {tokens // sequences:,} tokens"] = format_latency(seconds)
     return found
+
+
+def gate_of(pool: PoolConfig) -> GateSettings:
+    """Of its first replica, which is as the others are."""
+    own = pool.replicas[0].gate
+    known = {} if own is None else msgspec.structs.asdict(own)
+    return msgspec.structs.replace(
+        pool.gate, **{name: value for name, value in known.items() if value is not None}
+    )
 
 
 def of_answer(replicas: int, advice: Mapping[str, Any]) -> dict[str, str]:

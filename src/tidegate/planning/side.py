@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,14 +66,11 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True):
     advice: dict[str, Any] | None = None
 
 
-def of_file(path: Path) -> Side:
+def of_text(text: str, path: Path) -> Side:
     """Of a saved answer. Raises ConfigurationError for a file that is none."""
     try:
-        data = path.read_bytes()
-        saved = msgspec.json.decode(data, type=_Saved)
-    except OSError as error:
-        raise ConfigurationError([f"{path}: cannot be read: {error.strerror}"]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        saved = msgspec.json.decode(text, type=_Saved)
+    except msgspec.DecodeError as error:
         raise ConfigurationError([f"{path}: is no answer of a plan ({error}); {KIND}"]) from None
     return Side(
         file=str(path),
@@ -97,6 +94,6 @@ def of_file(path: Path) -> Side:
 
 
 def _p95(found: dict[str, float | None]) -> float:
-    """What is without end is null in JSON."""
+    """Null is what is not known, or without end."""
     value = found.get("p95")
-    return inf if value is None else value
+    return nan if value is None else value
