@@ -274,7 +274,8 @@ def test_why_nothing_holds(where: Space, terms: Terms, problem: str, remedy: str
 def test_only_disaggregated_ones() -> None:
     """Where nothing else is asked about: those without a price too, and the reasons are theirs."""
     apart = ("disaggregated",)
-    for prices in ({"h100-sxm": 2.95}, {"b300-sxm": None}):
+    every: list[dict[str, float | None]] = [{"h100-sxm": 2.95}, {"b300-sxm": None}]
+    for prices in every:
         best = found(at(prices), chat(20), kinds=apart).best
         assert best.kind == "disaggregated"
         assert best.prefill_replicas is not None

@@ -28,7 +28,8 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     def held(self, budgets: Budgets) -> bool:
         """Whether the requests at the percentile that was asked for are within every budget.
 
-        Where none says how long a request may wait, it may not.
+        Where none says how long a request may wait, it may not. What is undefined, as TPOT of one token, is
+        within all.
         """
         if budgets.ttft_s is None and budgets.e2e_s is None and self.wait_s.at_percentile > 0:
             return False
@@ -38,7 +39,7 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
             (self.e2e_s, budgets.e2e_s),
         )
         slack = 1 + 1e-9
-        return all(budget is None or found.at_percentile <= budget * slack for found, budget in pairs)
+        return not any(budget is not None and found.at_percentile > budget * slack for found, budget in pairs)
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):
