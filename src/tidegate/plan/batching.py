@@ -12,6 +12,7 @@ sequence begins a prompt. `population` makes a queue of it, `steady` the latenci
 
 from __future__ import annotations
 
+from functools import cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
@@ -68,6 +69,8 @@ class Batch:
         self.output_cv2 = max(0.0, square / self.decode_steps**2 - 1) if self.decode_steps else 0.0
         """Squared coefficient of variation of the decode steps."""
         self._decode_s: dict[int, float] = {}
+        self._added_s: dict[tuple[int, float], float] = {}
+        self._saturated: dict[int, Saturated] = {}
 
     # -- steps ----------------------------------------------------------------------------------------------
 
@@ -118,8 +121,22 @@ class Batch:
         """p(n): what a prompt adds to steps, if so many prompts are computed in one (at least 1)."""
         budget = max(1.0, self.engine.max_batched_tokens - decodes)
         tokens = min(self.prompt_tokens * at_once, budget)
-        added_s = self.step_s(decodes, tokens) - self.decode_s(decodes)
+        if tokens < 1:
+            return 0.0
+        key = round(decodes), tokens
+        if (added_s := self._added_s.get(key)) is None:
+            added_s = self.step_s(key[0], tokens) - self.decode_s(key[0])
+            if tokens == self.prompt_tokens:  # others are of every budget that is left
+                self._added_s[key] = added_s
         return added_s * self.prompt_tokens / tokens
+
+    @cached_property
+    def alone(self) -> tuple[Floats, Floats]:
+        """`alone_s` of all prompts, and the share of requests."""
+        import numpy as np
+
+        tokens, shares = zip(*self.lengths.fresh(), strict=True)
+        return np.array([self.alone_s(each) for each in tokens]), np.array(shares)
 
     def alone_s(self, prompt_tokens: float) -> float:
         """Of the steps that compute a prompt of which so many tokens are left, with nothing beside them."""
@@ -170,6 +187,11 @@ class Batch:
         Where these are more tokens than a step may compute, each step is full of prompts instead, and
         Little's law says how many sequences decode beside them.
         """
+        if (known := self._saturated.get(gate)) is None:
+            known = self._saturated[gate] = self._saturated_at(gate)
+        return known
+
+    def _saturated_at(self, gate: int) -> Saturated:
         if gate < 1:
             raise CallerError(f"a gate lets at least 1 in, not {gate}")
         steps = self.prompt_steps + self.decode_steps

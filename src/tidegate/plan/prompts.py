@@ -32,6 +32,9 @@ INSTANTS = 5
 """Into so many equal parts a step is cut for who arrives in it."""
 BINS = 128
 """Of a law of times."""
+SHORT = 64
+"""Decode steps up to which it is looked at step by step what a sequence finds behind its prompt; a longer
+one sees the end of it."""
 RARE = 1e-5
 """What is rarer is left out."""
 
@@ -51,7 +54,7 @@ class Prompts(NamedTuple):
     """Steps that a prompt waits and is computed in, the one that was under way as a half, mean."""
     behind_s: float
     """By which prompts stall a sequence more than if it came to decode at a random instant: those that came
-    while its own was computed are still to be computed."""
+    while its own was computed are still to be computed. Without those that come meanwhile."""
     behind_var: float
     """Variance of that."""
 
@@ -70,6 +73,7 @@ class Chain:
         import numpy as np  # here, for it is a third of what this package takes to import
 
         self._np = np
+        self._decode_steps = round(max(1.0, batch.decode_steps))
         prefill_s = batch.prefill_s(decodes)
         step_s = batch.decode_s(decodes) + prefill_s
         mates = 2 * excess(rate_per_s, cv2, step_s)  # that come up to a step before it or after it
@@ -126,7 +130,9 @@ class Chain:
             mean_wait_s=mean(waits_s),
             mean_step_s=mean_step_s,
             steps_waited=1.5 + mean(before),
-            behind_s=(mean(behind) - after) * self._quantum_s,
+            behind_s=self._behind_s(behind.ravel(), weights, mean_step_s)
+            if self._decode_steps <= SHORT
+            else (mean(behind) - after) * self._quantum_s,
             behind_var=spread * self._quantum_s**2,
         )
 
@@ -139,6 +145,7 @@ class Chain:
         for left in range(1, QUANTA - budget):
             chain[budget + left, left:] = come[budget, :-left]
         chain[:, -1] += 1 - chain.sum(axis=1)
+        self._chain = chain.copy()
         equations = chain.T - np.eye(QUANTA)
         equations[-1] = 1.0
         right = np.zeros(QUANTA)
@@ -146,6 +153,16 @@ class Chain:
         states = np.maximum(np.linalg.solve(equations, right), 0.0)
         shares: Floats = states / states.sum()
         return shares
+
+    def _behind_s(self, behind: Floats, weights: Floats, mean_step_s: float) -> float:
+        """What a sequence of few steps sees of it: a step computes no more than its budget."""
+        np, seconds = self._np, self._seconds
+        steps_s = seconds[np.minimum(np.arange(QUANTA), self._budget)]
+        more_s = np.zeros(QUANTA)
+        for _ in range(self._decode_steps):
+            more_s = steps_s - mean_step_s + self._chain @ more_s
+        found_s = float((np.interp(behind, np.arange(QUANTA), more_s) * weights).sum())
+        return found_s * float(seconds[0]) / mean_step_s
 
     def _met(self, met: Floats) -> tuple[Floats, NDArray[np.intp], Floats, Floats, Floats]:
         """What arrivals find, case by case: left over, computed meanwhile, come meanwhile, their own; how

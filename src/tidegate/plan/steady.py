@@ -118,12 +118,23 @@ class _Latencies:
         stay_s = self._sequences / rate  # Little's law
         # Who comes in a burst finds those before it still there.
         self._idle /= 1 + max(0.0, excess(rate, arrivals.each_cv2, stay_s))
+        # A replica that computes prompts is not idle, however clumped the numbers are.
+        prompts_s = float((batch.alone[0] * batch.alone[1]).sum())
+        self._idle = min(self._idle, 1 - min(1.0, rate * prompts_s) ** arrivals.replicas)
         least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
-        self._decode_s = max(stay_s - stay.prompt_s, least_s)
+        # Every step gives each that decodes a token, and takes no more than one full of prompts.
+        longest_s = float(found.steps[0][-1])
+        # Little's is the difference of two times; where a stay is mostly prompt, the usual steps tell more.
+        decoding_s = batch.decode_steps * batch.decode_s(max(1.0, usual))
+        usual_s = (decoding_s + stay.behind_s) / (1 - stay.stalled)
+        prompting = min(1.0, stay.prompt_s / stay_s)
+        decode_s = prompting * usual_s + (1 - prompting) * (stay_s - stay.prompt_s)
+        self._decode_s = min(max(decode_s, least_s), batch.decode_steps * longest_s)
         decodes = np.where(numbers > 0, np.maximum(1.0, 1 + (numbers - 1) * self._decode_s / stay_s), 0.0)
         self._decodes, self._shares = _grouped(decodes, inside, STRATA)
         self._decoding_s = np.array([batch.decode_s(max(0.0, each)) for each in self._decodes])
         self._slower_s = self._decoding_s - alone_s
+        self._longest_s = longest_s + float(self._slower_s[-1])
 
     def steady(self, utilisation: float) -> Steady:
         """All of it."""
@@ -151,14 +162,15 @@ class _Latencies:
         waits_s, shares = found.waits
         laws = [
             (
-                np.add.outer(self._slower_s * found.steps_waited, waits_s),
+                np.maximum(
+                    np.add.outer(self._slower_s * found.steps_waited, waits_s), self._batch.decode_s(0)
+                ),
                 max(0.0, 1 - closed - idle) * np.outer(self._shares, shares),
             )
         ]
         if idle:
-            fresh = self._batch.lengths.fresh()
-            alone_s = np.array([self._batch.alone_s(tokens) for tokens, _ in fresh])
-            laws.append((alone_s, idle * np.array([share for _, share in fresh])))
+            alone_s, shares = self._batch.alone
+            laws.append((alone_s, idle * shares))
         if closed > RARE:
             ends = np.arange(WAITS + 1) * (9 / WAITS)
             before_s = (ends[:-1] + ends[1:]) / (2 * held.relief_per_s)
@@ -199,7 +211,8 @@ class _Latencies:
         ttft_var = float(((ttft[0] - ttft_s.mean) ** 2 * ttft[1]).sum() / ttft[1].sum())
         ends.append(_gamma(stays_s + ttft_s.mean, least_s + ttft_s.at[0], variances + ttft_var, shares))
         decoding = _gamma(stays_s, least_s, variances, shares)
-        return (decoding[0] / np.repeat(steps, len(decoding[0]) // len(steps)), decoding[1]), _joined(ends)
+        tpot_s = decoding[0] / np.repeat(steps, len(decoding[0]) // len(steps))
+        return (np.minimum(tpot_s, self._longest_s), decoding[1]), _joined(ends)
 
     def _stays(self, steps: Floats) -> tuple[Floats, Floats]:
         """For each number of decode steps, seconds that they take: mean and variance."""
@@ -215,11 +228,14 @@ class _Latencies:
         batch_var = steps**2 * batch_var * (2 * memory * (1 - memory * (1 - np.exp(-1 / memory))))
         # Where the gate is closed, prompts come as regularly as others end.
         open_share = 1 - self._held.wait_probability
-        grain = batch.prompt_cv2 + max(1.0, self._arrivals.cv2)
+        grain = batch.prompt_cv2 + self._arrivals.each_cv2
         prompt_s = batch.prefill_s(float((self._decodes * self._shares).sum())) / free
         prompts_var = open_share**2 * grain * self._arrivals.each_per_s * prompt_s**2 * steps * mean_s
         both = batch_var + prompts_var + 2 * TOGETHER * open_share * np.sqrt(batch_var * prompts_var)
-        return stays_s, both + open_share * self._found.behind_var / free**2
+        both = both + open_share * self._found.behind_var / free**2
+        # What lies between two bounds varies no more than if it were always one of them.
+        least_s, most_s = steps * self._decoding_s[0], steps * self._longest_s
+        return stays_s, np.minimum(both, np.maximum((stays_s - least_s) * (most_s - stays_s), 0.0))
 
     def _forgetting_s(self) -> float:
         """In how long a deviation of the batch shrinks to 1/e: 1 / mu'(n).
