@@ -5,7 +5,7 @@ With lines and dots where the terminal has them, in ASCII where it does not, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -135,17 +135,27 @@ def _row(y: Scale, value: float) -> int:
 
 
 def _line(canvas: list[list[str]], xs: Sequence[float], ys: Sequence[float], glyph: str) -> None:
-    """Straight between the points, in every column, without gaps where it is steep."""
+    """Straight between the points, without gaps where it is steep."""
     before: int | None = None
+    for column, row in _path(xs, ys):
+        for each in _reached(before, row):
+            canvas[each][column] = glyph
+        before = row
+
+
+def _path(xs: Sequence[float], ys: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """Column and row, in every column."""
     for (x0, y0), (x1, y1) in pairwise(zip(xs, ys, strict=True)):
         for column in range(round(x0), round(x1) + 1):
             part = 0.0 if x1 == x0 else min(1.0, max(0.0, (column - x0) / (x1 - x0)))
-            row = min(HEIGHT - 1, max(0, round(y0 + part * (y1 - y0))))
-            between = range(row, row + 1) if before is None else range(min(row, before), max(row, before) + 1)
-            for each in between:
-                if each != before or row == before:
-                    canvas[each][column] = glyph
-            before = row
+            yield column, min(HEIGHT - 1, max(0, round(y0 + part * (y1 - y0))))
+
+
+def _reached(before: int | None, row: int) -> range:
+    """The rows on the way from the one before to this one, without that."""
+    if before is None or before == row:
+        return range(row, row + 1)
+    return range(before + 1, row + 1) if row > before else range(row, before)
 
 
 def _framed(canvas: list[list[str]], y: Scale, glyphs: Glyphs) -> list[str]:
