@@ -1,6 +1,6 @@
 """Which loads is the closed form of latencies compared with simulations of, and how is one simulated?
 
-All of it was written down before any of it was run. The tests beside which `tidegate.plan.steady` was made
+Each group of cases was written down before any of it was run. The tests beside which `tidegate.plan.steady` was made
 have other lengths and seeds, and of these engines `h100-8b` only.
 """
 
@@ -113,15 +113,22 @@ POOLED_BURSTS: Final = (
     Case(LLAMA_70B, "4000/300", replicas=4, gap_cv=BURSTY),
     Case(QWEN_30B, "512/200", replicas=4, gap_cv=BURSTY),
 )
-CASES: Final = (*SINGLE, *POOLED, *BURSTS, *POOLED_BURSTS)
-AFTERWARDS: Final = (
+SECOND: Final = (
     Case(LLAMA_70B, "2000/150", replicas=2, gap_cv=BURSTY),
     Case(QWEN_30B, "Azure conversation", replicas=3, gap_cv=BURSTY),
     Case(H100_8B, "512/200", replicas=3, gap_cv=BURSTY),
     Case(H100_8B, "2000/150", replicas=6),
 )
-"""Named, and run for the first time, after `CASES` had led to a correction of TPOT's spread with several
-replicas: what became of it they cannot judge themselves."""
+"""Named, and run for the first time, after those above had led to a correction of TPOT's spread with several
+replicas. They led to one of TTFT."""
+CASES: Final = (*SINGLE, *POOLED, *BURSTS, *POOLED_BURSTS, *SECOND)
+LAST: Final = (
+    Case(LLAMA_70B, "512/200", replicas=3),
+    Case(QWEN_30B, "2000/150", replicas=2, gap_cv=BURSTY),
+    Case(H100_8B, "Azure conversation", replicas=5),
+    Case(LLAMA_70B, "2000/150", replicas=5, gap_cv=BURSTY),
+)
+"""Named, and run for the first time, after both corrections."""
 
 
 @cache
