@@ -44,6 +44,7 @@ def curve(**changes: object) -> LoadCurve:
         "knee_per_s": 8.0,
         "held_per_s": 9.0,
         "budgeted": True,
+        "may_wait": True,
         "points": points,
     }
     return LoadCurve(**(values | changes))  # type: ignore[arg-type]
@@ -68,6 +69,10 @@ PLAN = "The plan is for 5 requests/s (50%)."
     [
         ({}, f"{SUSTAIN} {KNEE}; every budget holds at P95 up to 9 requests/s (90%). {PLAN}"),
         ({"held_per_s": 0.0}, f"{SUSTAIN} {KNEE}; every budget holds at P95 at no rate. {PLAN}"),
+        (
+            {"may_wait": False},
+            f"{SUSTAIN} {KNEE}; every budget holds, and nobody waits, at P95 up to 9 requests/s (90%). {PLAN}",
+        ),
         (
             {"replicas": 1, "knee_per_s": None, "budgeted": False, "percentile": 0.9},
             "1 replica, all up, sustains 10 requests/s. TTFT P90 has no knee; "

@@ -60,6 +60,14 @@ def test_the_waits_are_those_of_the_first_example() -> None:
     assert "84.8%" in run(COMMANDS[0]).stdout
 
 
+def test_the_curve_is_that_of_the_first_example() -> None:
+    """The sentence and the plot are parts of its answer."""
+    (drawn,) = re.findall(r"<!-- of that answer -->\n```\n(.*?)```", GUIDE, re.DOTALL)
+    (command,) = [command for command in COMMANDS if "--curve" in command]
+
+    assert words(drawn) in words(run(command).stdout)
+
+
 def test_figures_in_the_text() -> None:
     """What the guide says of KV memory is what the commands say."""
     by_input = {}

@@ -117,6 +117,8 @@ class LoadCurve(msgspec.Struct, frozen=True, kw_only=True):
     """The highest within every budget, or at which nobody waits where no budget says how long; 0: none."""
     budgeted: bool
     """Whether there is a budget."""
+    may_wait: bool
+    """Whether one says how long requests may wait; else they may not."""
     points: tuple[CurvePoint, ...]
     """By rate, ascending."""
 

@@ -43,6 +43,7 @@ def curve_of(ask: Ask, size: Size) -> LoadCurve:
         knee_per_s=None if knee is None else knee * most,
         held_per_s=held * most,
         budgeted=any(value is not None for value in msgspec.structs.astuple(ask.terms.budgets)),
+        may_wait=ask.terms.budgets.ttft_s is not None or ask.terms.budgets.e2e_s is not None,
         points=tuple(
             msgspec.structs.replace(
                 point,

@@ -30,7 +30,9 @@ def value_at(found: Percentiles, name: str) -> float:
 
 def heldable(curve: LoadCurve) -> str:
     """What there is up to the highest rate that is held."""
-    return "every budget holds" if curve.budgeted else "nobody waits"
+    if not curve.budgeted:
+        return "nobody waits"
+    return "every budget holds" if curve.may_wait else "every budget holds, and nobody waits,"
 
 
 def sentence(curve: LoadCurve) -> str:
