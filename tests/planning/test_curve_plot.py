@@ -71,7 +71,8 @@ PLAN = "The plan is for 5 requests/s (50%)."
         ({"held_per_s": 0.0}, f"{SUSTAIN} {KNEE}; every budget holds at P95 at no rate. {PLAN}"),
         (
             {"may_wait": False},
-            f"{SUSTAIN} {KNEE}; every budget holds, and nobody waits, at P95 up to 9 requests/s (90%). {PLAN}",
+            f"{SUSTAIN} {KNEE}; every budget holds, and nobody waits, at P95 up to "
+            f"9 requests/s (90%). {PLAN}",
         ),
         (
             {"replicas": 1, "knee_per_s": None, "budgeted": False, "percentile": 0.9},

@@ -121,6 +121,19 @@ def test_other_loads_have_reports(tmp_path: Path, options: tuple[str, ...], text
     assert text in page.text
 
 
+def test_the_curve_is_in_the_json_where_it_is_asked_for() -> None:
+    """With its marks; else it is null."""
+    curve = json.loads(invoke(*BY_HAND, "--curve", "--json").stdout)["curve"]
+
+    assert curve["asked_per_s"] == 10
+    assert [point["marks"] for point in curve["points"] if point["marks"]] == [
+        ["asked"],
+        ["budgets"],
+        ["knee"],
+    ]
+    assert json.loads(invoke(*BY_HAND, "--json").stdout)["curve"] is None
+
+
 def test_a_file_that_is_there_stays(tmp_path: Path) -> None:
     """Unless --force says otherwise, and then all of it is replaced."""
     path = tmp_path / "plan.html"
