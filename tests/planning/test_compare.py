@@ -134,6 +134,37 @@ def test_saved_answers(tmp_path: Path) -> None:
     assert mixed["differences"][0] == {"setting": "replicas", "a": "4", "b": "8"}
 
 
+@pytest.mark.parametrize(
+    "changes, options, note",
+    [
+        (
+            {"ttft_s: 1,": "ttft_s: 2,"},
+            (),
+            "Their budgets are not alike; --ttft, --tpot and --e2e give both the same",
+        ),
+        ({"ttft_s: 1,": "ttft_s: 2,"}, ("--ttft", "1s"), None),
+        (
+            {"profile: h100-8b": "engine: {prefix_cache: true}"},
+            (),
+            "b.yaml: `simulation.pools` does not say what its engines are; taken to be h100-8b",
+        ),
+        (
+            {"profile: h100-8b": "profile: h100-8b\n      engine: {kv: reserved}"},
+            (),
+            "b.yaml: what kv of its engines does is not counted",
+        ),
+    ],
+)
+def test_what_makes_it_unfair_is_said(
+    tmp_path: Path, changes: dict[str, str], options: tuple[str, ...], note: str | None
+) -> None:
+    """Other budgets, engines that nobody named, settings that no closed form knows."""
+    a, b = written(tmp_path / "a.yaml"), written(tmp_path / "b.yaml", **changes)
+    notes = compared(a, b, *LOAD, *options)["notes"]
+
+    assert note in notes if note is not None else notes == []
+
+
 def test_budgets_that_one_cannot_hold(tmp_path: Path) -> None:
     """The other is told all the same; where neither can, the exit status says so."""
     a = written(tmp_path / "a.yaml")

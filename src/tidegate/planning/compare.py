@@ -51,6 +51,8 @@ def comparison_of(a: Side, b: Side) -> Comparison:
             )
             + "; rates are of different requests"
         )
+    if None not in (a.budgets, b.budgets) and a.budgets != b.budgets:
+        notes.append("Their budgets are not alike; --ttft, --tpot and --e2e give both the same")
     if a.carried_per_s is None or b.carried_per_s is None:
         notes.append(
             "Rates are those that all replicas sustain; how much budgets leave, a saved answer does not say"

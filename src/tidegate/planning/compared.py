@@ -85,6 +85,7 @@ def _of_configuration(path: Path, config: Config, common: Common) -> Side:
         kind="configuration",
         replicas=len(own.replicas),
         settings=of_configuration(config, pool, profile),
+        budgets=terms.budgets,
         notes=tuple(notes),
     )
     size = size_of(ask)

@@ -122,6 +122,6 @@ def _plot(curve: LoadCurve, terms: Terms, name: str) -> Plot:
         series=series,
         x=Axis(label="requests/s", shown=format_number, least=0.0, most=curve.sustained_per_s),
         y=Axis(label=name, shown=format_latency, logarithmic=logarithmic, least=None if logarithmic else 0.0),
-        marks=[Mark(at, f"{word}: {format_number(at)}") for word, at in places(curve)],
+        marks=[Mark(at, f"{word}: {format_number(at)}", low=not logarithmic) for word, at in places(curve)],
         levels=[] if budget is None else [Level(budget, f"budget: {format_latency(budget)}")],
     )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
 from tidegate.planning.deciding import of_answer
 
 KIND = "give a configuration, or an answer of `tidegate plan --json`"
@@ -41,6 +42,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     tpot_p95_s: float = inf
     e2e_p95_s: float = inf
     cost_per_hour: float | None = None
+    budgets: Budgets | None = None
+    """Within which it is to serve; None: not known of a saved answer."""
     notes: tuple[str, ...] = ()
     impossible: str = ""
     """Why there is no answer, and no figures."""
