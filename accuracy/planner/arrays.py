@@ -68,14 +68,14 @@ def predicted(fleet: Fleet, reached: Efficiencies, waiting: Waiting) -> tuple[Ar
         each = context / np.maximum(decodes, 1e-9)
         return seconds + roof.decode_s(decodes, each) + prompts * roof.prefill_s(new, before)
 
-    ttft_s, tpot_s = paces(
+    found = paces(
         step_s,
         fleet.clients,
         chunk_tokens=fleet.chunk_tokens,  # type: ignore[arg-type]
         copies=fleet.copies,  # type: ignore[arg-type]
         waiting=waiting,
     )
-    return ttft_s, tpot_s  # type: ignore[return-value]
+    return found.ttft_s, found.tpot_s  # type: ignore[return-value]
 
 
 def _padded(work: Work) -> Work:

@@ -308,3 +308,30 @@ def test_hardware_that_cannot_be(options: tuple[str, ...], problem: str, remedy:
     problems = refused(*options, *lengths)
 
     assert any(problem in each["problem"] and remedy in each["remedy"] for each in problems), problems
+
+
+def test_a_profile_is_as_fast_as_its_speed(tmp_path: Path) -> None:
+    """At twice the speed steps take half as long: of all latencies, half; of the rate, twice as much."""
+    curve = {"type": "linear", "a_s": 0.01, "b_s_per_sequence": 1e-4, "d_s_per_prefill_token": 5e-5}
+    bounds = {"max_num_seqs": 32, "max_batched_tokens": 2048, "kv_tokens": 100_000, "context_tokens": 4096}
+    found = []
+    for speed in (1.0, 2.0):
+        path = tmp_path / f"{speed:g}.json"
+        path.write_text(json.dumps({"curve": curve, "replica": {**bounds, "speed": speed}}))
+        found.append(answered("--profile", str(path), "--users", "16", "--input", "500", "--output", "200"))
+    slow, fast = found
+
+    for name in ("ttft_s", "tpot_s", "e2e_s"):
+        assert slow[name]["mean"] == pytest.approx(2 * fast[name]["mean"], rel=1e-6), name
+    for name in ("requests_per_s", "requests_per_s_per_replica"):
+        assert fast[name] == pytest.approx(2 * slow[name], rel=1e-6), name
+    assert fast["concurrency_per_replica"] == slow["concurrency_per_replica"]
+
+
+def test_the_precision_of_the_cache_is_told() -> None:
+    """It is bf16 whatever the weights are in, unless another is asked for."""
+    asked = ("--model", "Llama-3.1-70B", "--gpu", "h200-sxm", "--tp", "4", "--quant", "fp8")
+    lengths = ("--users", "8", "--input", "2000", "--output", "500", "--replicas", "1")
+    for said, precision in (((), "bf16"), (("--kv-quant", "fp8"), "fp8")):
+        assert answered(*asked, *said, *lengths)["memory"]["kv_precision"] == precision
+        assert f"each in {precision} (--kv-quant)" in " ".join(invoke(*asked, *said, *lengths).stdout.split())

@@ -43,7 +43,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     """What a fleet of that size is, does and costs."""
     replicas, station = size.replicas, size.station
     spare = max(0, min(size.spare_replicas, ask.terms.spare_replicas))
-    load, rate, each = ask.load, size.requests_per_s, size.station.sustained_per_s
+    load, rate, each = ask.load, size.requests_per_s, size.sustained_per_s
     if size.crowd is not None:
         found = size.crowd.latencies(ask.terms)
     else:
@@ -142,7 +142,7 @@ def format_usd(amount: float) -> str:
 def _one_lost(ask: Ask, size: Size) -> float:
     left = size.replicas - 1
     rate = size.requests_per_s if size.crowd is None else crowd_of(ask, size.station, left).rate_per_s
-    return rate / (left * size.station.sustained_per_s)
+    return rate / (left * size.sustained_per_s)
 
 
 def _bound(ask: Ask, size: Size) -> Bound:
@@ -152,7 +152,7 @@ def _bound(ask: Ask, size: Size) -> Bound:
     """
     terms, station = ask.terms, size.station
     if size.crowd is not None:
-        return station.bound
+        return size.crowd.bound(station.bound)
     usual = min(terms.target_utilisation, TARGET_UTILISATION)
     serving = max(1, size.replicas - max(0, size.spare_replicas))
     all_of_it = serving * station.sustained_per_s
@@ -196,7 +196,8 @@ def _unknown(ask: Ask) -> tuple[str, ...]:
 def _missing(terms: Terms, size: Size) -> tuple[str, ...]:
     replicas, spare = size.replicas, size.spare_replicas
     if spare < 0:
-        return (f"{replicas} replicas do not hold the budgets; {replicas - spare} would, none of them spare",)
+        few = f"{replicas} replicas do" if replicas != 1 else "1 replica does"
+        return (f"{few} not hold the budgets; {replicas - spare} would, none of them spare",)
     if spare < min(terms.spare_replicas, replicas - 1):
         return (f"no budget is held with {spare + 1} lost",)
     return ()

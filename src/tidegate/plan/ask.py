@@ -13,6 +13,7 @@ import msgspec
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
+from tidegate.perf.efficiencies import Waiting
 from tidegate.perf.memory import Memory
 from tidegate.plan.engine import Engine
 
@@ -56,6 +57,11 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     users: int | None = None
     """People who wait for an answer, think, and ask again, instead of a rate."""
     think_s: float = 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether users never think: each always has a request under way."""
+        return self.users is not None and self.think_s == 0
 
     @property
     def prompt_tokens(self) -> float:
@@ -131,6 +137,18 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """What it was computed from; None for a measured one."""
     memory: Memory | None = None
     """Of the deployment."""
+    waiting: Waiting = Waiting()
+    """What first tokens wait for, by the engine's software."""
+
+    @property
+    def copies(self) -> int:
+        """Of attention, each with a KV cache and requests of its own."""
+        return 1 if self.deployment is None else self.deployment.attention_dp
+
+    @property
+    def longest_tokens(self) -> int:
+        """Of a request, that is taken and that fits."""
+        return min(self.engine.context_tokens, self.engine.kv_tokens // self.copies)
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

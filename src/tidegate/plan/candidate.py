@@ -15,12 +15,13 @@ import msgspec
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.alternatives import Point
-from tidegate.plan.answer import Impossible
+from tidegate.plan.answer import Gates, Impossible
 from tidegate.plan.apart import Sides
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.batching import Batch
 from tidegate.plan.candidates import bits_of
 from tidegate.plan.ceilings import CLOSE, highest
+from tidegate.plan.closed_crowd import ClosedCrowd
 from tidegate.plan.disaggregated import SizeApart, least_replicas, size_apart
 from tidegate.plan.link import Link
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
@@ -47,8 +48,8 @@ class Whole:
     @cached_property
     def station(self) -> ServedStation | None:
         """None where it is plain that no rate holds the budgets."""
-        engine, load, terms = self.replica.engine, self.ask.load, self.ask.terms
-        if load.longest_tokens > min(engine.context_tokens, engine.kv_tokens):
+        load, terms = self.ask.load, self.ask.terms
+        if load.longest_tokens > self.replica.longest_tokens:
             return None
         ttft_s, tpot_s = self.alone
         budgets = terms.budgets
@@ -61,7 +62,12 @@ class Whole:
     @cached_property
     def alone(self) -> tuple[float, float]:
         """TTFT and TPOT of a request that meets no other: no rate has less."""
-        batch = Batch(self.replica.engine, lengths_of(self.ask.load))
+        load = self.ask.load
+        if load.closed:
+            gates = Gates(batch=self.replica.engine.max_num_seqs)
+            found = ClosedCrowd(self.replica, load, gates, users=1).latencies(self.ask.terms)
+            return found.ttft_s.at_percentile, found.tpot_s.at_percentile
+        batch = Batch(self.replica.engine, lengths_of(load))
         return batch.alone_s(batch.prompt_tokens), batch.saturated(1).tpot_s
 
     @cached_property
@@ -135,6 +141,9 @@ class Whole:
     def _least_for_users(self, station: ServedStation, users: int) -> int:
         """They send the less the longer they wait; within the budgets, at least so much."""
         budgets, load, terms = self.ask.terms.budgets, self.ask.load, self.ask.terms
+        if load.closed:  # a target is of places, of which each of them always has one
+            by_places = ceil(users / (terms.target_utilisation * station.gates.least) * (1 - NEAR))
+            return max(1 + terms.spare_replicas, by_places)
         longest_s = inf
         if budgets.e2e_s is not None:
             longest_s = budgets.e2e_s

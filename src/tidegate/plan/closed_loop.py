@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil, nan
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -60,6 +60,25 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
     """Of the TTFT, for a seat."""
     binding: str
     """kv_memory or batch, where clients wait for a seat; clients where all are served."""
+    queue_s: float
+    """Of the TTFT, for prompts that happen to come before, once begun."""
+    queued: float
+    """Share of requests that find one, 0..1."""
+    burst_s: float
+    """Of the TTFT, for the prompts of those that begin together."""
+    together: float
+    """Share of requests that do, 0..1: the first of each client, and where the engine keeps them so more."""
+
+
+class Paces(NamedTuple):
+    """Of clients that all have a seat; fields of `Loop`."""
+
+    ttft_s: float
+    tpot_s: float
+    queue_s: float
+    queued: float
+    burst_s: float
+    together: float
 
 
 def closed_loop(engine: Engine, clients: Clients, *, copies: int = 1, waiting: Waiting | None = None) -> Loop:
@@ -71,20 +90,22 @@ def closed_loop(engine: Engine, clients: Clients, *, copies: int = 1, waiting: W
     seats, binding = _seats(engine, clients, copies, waits)
     inside = msgspec.structs.replace(clients, count=float(max(seats, copies)))  # idle copies step along
     chunk = min(clients.prompt_tokens - clients.cached_tokens, _room(engine, seats, copies))
-    ttft_s, tpot_s = paces(
-        steps_of(engine.curve), inside, chunk_tokens=chunk, copies=float(copies), waiting=waits
-    )
-    served_s = ttft_s + (clients.output_tokens - 1) * tpot_s
+    found = paces(steps_of(engine.curve), inside, chunk_tokens=chunk, copies=float(copies), waiting=waits)
+    served_s = found.ttft_s + (clients.output_tokens - 1) * found.tpot_s
     rate_per_s = seats / served_s
     waiting_s = (clients.count - seats) / rate_per_s
     return Loop(
-        ttft_s=waiting_s + ttft_s,
-        tpot_s=tpot_s if clients.output_tokens > 1 else nan,
+        ttft_s=waiting_s + found.ttft_s,
+        tpot_s=found.tpot_s if clients.output_tokens > 1 else nan,
         e2e_s=waiting_s + served_s,
         requests_per_s=rate_per_s,
         seats=seats,
         waiting_s=waiting_s,
         binding=binding,
+        queue_s=found.queue_s,
+        queued=found.queued,
+        burst_s=found.burst_s,
+        together=found.together,
     )
 
 
@@ -121,10 +142,8 @@ def _room(engine: Engine, seats: int, copies: int) -> float:
     return max(1.0, (engine.max_batched_tokens - seats) / copies)
 
 
-def paces(
-    step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float, waiting: Waiting
-) -> tuple[float, float]:
-    """TTFT and TPOT of clients that all have a seat. No branches: all may be arrays."""
+def paces(step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float, waiting: Waiting) -> Paces:
+    """Of clients that all have a seat. No branches: all may be arrays."""
     count, output = clients.count, clients.output_tokens
     new = clients.prompt_tokens - clients.cached_tokens
     each = clients.prompt_tokens + output / 2  # context, on the mean of an output
@@ -135,20 +154,19 @@ def paces(
     added_s = new / chunk_tokens * (beside_s - decoding_s) / copies
     others = count - copies
     first = 1 / clients.requests
-    burst_s = (first + (1 - first) * waiting.together) * others * added_s / 2
+    together = first + (1 - first) * waiting.together
+    burst_s = together * others * added_s / 2
     tpot_s, ttft_s = decoding_s + others * added_s / output, alone_s
     for _ in range(ROUNDS):
         cycle_s = ttft_s + output * tpot_s
         busy = BUSIEST - _above(BUSIEST - count * added_s / cycle_s)
-        queue_s = waiting.queue * busy / (1 - busy) * added_s * others / count
-        ttft_s = (
-            waiting.overhead_s + waiting.alone * alone_s + waiting.steps * tpot_s + copies * queue_s + burst_s
-        )
+        queue_s = copies * waiting.queue * busy / (1 - busy) * added_s * others / count
+        ttft_s = waiting.overhead_s + waiting.alone * alone_s + waiting.steps * tpot_s + queue_s + burst_s
         running = count * output * tpot_s / (ttft_s + output * tpot_s)
         running = copies + _above(running - copies)
         stalled = waiting.beside * others * added_s / (ttft_s + output * tpot_s)
         tpot_s = (tpot_s + step_s(running, running * each, 0.0, 0.0, 0.0) + stalled * tpot_s) / 2
-    return ttft_s, tpot_s
+    return Paces(ttft_s, tpot_s, queue_s, busy, burst_s, together)
 
 
 def _above(value: float) -> float:

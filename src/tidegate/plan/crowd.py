@@ -5,6 +5,8 @@ thinks as many requests are under way as there are users. Their number is a birt
 (users - n) / think and, as deaths, what the replicas complete with n requests shared out evenly. Who asks
 finds the others as if he were not there (the arrival theorem; Sevcik and Mitrani, The distribution of queuing
 network states at input and output instants, JACM 28 (1981)).
+
+Those who never think, before replicas whose steps are known, are `closed_crowd`'s.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from math import ceil
 
 from tidegate.plan.answer import Percentiles
 from tidegate.plan.ask import Terms
-from tidegate.plan.station import Latencies, Station
+from tidegate.plan.station import Bound, Latencies, Station
 
 QUIET = 0.7
 """Of what is sustained, up to which the time to a first token is that of an open load; beyond, what grows is
@@ -37,6 +39,15 @@ class Crowd:
     def rate_per_s(self) -> float:
         """Requests per second that they come to send."""
         return sum(share * self._completed_per_s(n) for n, share in self._under_way(self._users))
+
+    @property
+    def sustained_per_s(self) -> float:
+        """Of one replica, every place of which is taken."""
+        return self._station.sustained_per_s
+
+    def bound(self, bound: Bound) -> Bound:
+        """What keeps a replica from more: not the users."""
+        return bound
 
     @cached_property
     def occupied(self) -> float:

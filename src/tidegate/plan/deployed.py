@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tidegate.perf.deployment import Deployment
+from tidegate.perf.efficiencies import waiting_of
 from tidegate.perf.memory import memory_of
 from tidegate.perf.roofline import curve_of
 from tidegate.plan.ask import Replica
@@ -25,6 +26,7 @@ def deployed(deployment: Deployment) -> Replica:
         accelerators=deployment.devices,
         deployment=deployment,
         memory=memory,
+        waiting=waiting_of(deployment.software),
     )
 
 

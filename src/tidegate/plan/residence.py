@@ -32,6 +32,8 @@ class Residence(msgspec.Struct, frozen=True, kw_only=True):
     fit_reserved: int
     kv_bytes_per_token: float | None = None
     """Of the whole model, however it is sharded; None: not known of a measured replica."""
+    kv_precision: str | None = None
+    """Of these bytes; bf16 unless another is asked for, as engines that are not told keep the model's own."""
     kv_bytes_per_sequence: float | None = None
     """Of the longest kind at its end."""
     weights_bytes: int | None = None
@@ -58,6 +60,7 @@ def residence_of(replica: Replica, load: Load) -> Residence:
         fit_at_end=engine.kv_tokens // end,
         fit_reserved=engine.kv_tokens // reserved,
         kv_bytes_per_token=per_token,
+        kv_precision=replica.deployment.kv if replica.deployment is not None else None,
         kv_bytes_per_sequence=per_token * end if per_token is not None else None,
         weights_bytes=memory.weights_bytes if memory is not None else None,
         reserve_bytes=memory.reserve_bytes if memory is not None else None,

@@ -14,6 +14,7 @@ from tidegate.plan.ask import Load, Replica, Terms
 from tidegate.plan.batching import Batch
 from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
+from tidegate.plan.closed_crowd import ClosedCrowd
 from tidegate.plan.lengths import Kind, Lengths
 from tidegate.plan.population import Arrivals
 from tidegate.plan.room import burst_room, lost_room, queue_room
@@ -182,16 +183,17 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
             available=engine.context_tokens,
             unit="tokens",
         )
-    if tokens > engine.kv_tokens:
+    room = engine.kv_tokens // replica.copies
+    if tokens > room:
         return Impossible(
             problem=(
                 f"one request of {format_number(tokens)} tokens does not fit into the KV cache of "
-                f"{replica.name}, {format_number(engine.kv_tokens)} tokens"
+                f"{replica.name}, {format_number(room)} tokens{' a copy' * (replica.copies > 1)}"
             ),
             remedy="shorter requests, a KV cache in fewer bits, or more memory per replica would do",
             binding="kv_memory",
             needed=tokens,
-            available=engine.kv_tokens,
+            available=room,
             unit="tokens",
         )
     batch = Batch(engine, lengths_of(load))
@@ -210,12 +212,15 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
             unit="s",
         )
     station = ServedStation(replica, load, terms)
-    return _over_budget(station, replica, terms) or station
+    alone_s = ClosedCrowd(replica, load, station.gates, users=1).latencies(terms) if load.closed else None
+    return _over_budget(station, replica, terms, alone_s) or station
 
 
-def _over_budget(station: ServedStation, replica: Replica, terms: Terms) -> Impossible | None:
+def _over_budget(
+    station: ServedStation, replica: Replica, terms: Terms, alone_s: Latencies | None
+) -> Impossible | None:
     """Where even requests that hardly meet are not within a budget."""
-    found = station.latencies(LIGHT * station.sustained_per_s, 1)
+    found = alone_s or station.latencies(LIGHT * station.sustained_per_s, 1)
     assert found is not None
     at = f"P{100 * terms.percentile:g}"
     for name, told, budget in (

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.core.units import format_number
 from tidegate.plan.answer import Impossible
-from tidegate.plan.ask import Ask, HandFigures, Terms
+from tidegate.plan.ask import Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import highest
 from tidegate.plan.crowd import Crowd
 from tidegate.plan.hand import hand_station
 from tidegate.plan.station import Station
+
+if TYPE_CHECKING:
+    from tidegate.plan.closed_crowd import ClosedCrowd
 
 MOST_REPLICAS = 100_000
 """A load that needs more is a misprint."""
@@ -34,13 +38,18 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_s: float
     """In the busiest window."""
     station: Station
-    crowd: Crowd | None = None
+    crowd: Crowd | ClosedCrowd | None = None
     """Users who wait, where they are the load."""
 
     @property
     def utilisation(self) -> float:
         """That rate over what all replicas sustain."""
-        return self.requests_per_s / (self.replicas * self.station.sustained_per_s)
+        return self.requests_per_s / (self.replicas * self.sustained_per_s)
+
+    @property
+    def sustained_per_s(self) -> float:
+        """Of one replica."""
+        return self.station.sustained_per_s if self.crowd is None else self.crowd.sustained_per_s
 
 
 def station_of(ask: Ask) -> Station | Impossible:
@@ -127,13 +136,17 @@ def _size_for_users(ask: Ask, station: Station) -> Size | Impossible:
     )
 
 
-def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd:
+def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd | ClosedCrowd:
     """The users of the load, before so many replicas."""
     assert ask.load.users is not None
+    if ask.load.closed and isinstance(ask.replica, Replica):
+        from tidegate.plan.closed_crowd import ClosedCrowd  # takes as long to import as a plan by hand
+
+        return ClosedCrowd(ask.replica, ask.load, station.gates, replicas)
     return Crowd(station, ask.load.users, ask.load.think_s, replicas)
 
 
-def _least(enough: Callable[[Crowd], bool], ask: Ask, station: Station) -> int | Impossible:
+def _least(enough: Callable[[Crowd | ClosedCrowd], bool], ask: Ask, station: Station) -> int | Impossible:
     """The fewest replicas that are enough, of which any more are."""
     low, high = 1, 1
     while not enough(crowd_of(ask, station, high)):

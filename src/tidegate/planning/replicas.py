@@ -6,8 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from tidegate.core.curve import scaled
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.deployment import Deployment
+from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.ask import Replica
 from tidegate.plan.engine import Engine
 from tidegate.planning.numbers import count_of, number_of, ratio_of
@@ -35,14 +37,16 @@ def replica_by_profile(name: str, options: Options) -> Replica:
         raise ConfigurationError([f"{problem}; give the profile of one kind"])
     bounds = profile.replica
     engine = Engine(
-        curve=profile.curve,
+        curve=scaled(profile.curve, 1 / bounds.speed),
         max_num_seqs=bounds.max_num_seqs,
         max_batched_tokens=bounds.max_batched_tokens,
         kv_tokens=bounds.kv_tokens,
         context_tokens=bounds.sequence_tokens,
         block_tokens=bounds.block_tokens,
     )
-    return Replica(name=name, engine=limited(engine, options))
+    # What is measured of delivery; the rest as an engine does that looks for requests in each step.
+    overhead_s = 0.0 if profile.measured is None else profile.measured.first_token_overhead_s
+    return Replica(name=name, engine=limited(engine, options), waiting=Waiting(overhead_s=overhead_s))
 
 
 def replica_by_model(options: Options) -> Replica:

@@ -124,7 +124,7 @@ def _lengths(answer: Answer) -> str:
 def _memory(memory: Residence) -> Iterator[tuple[str, str]]:
     tokens = f"{memory.kv_tokens:,} tokens per replica"
     if memory.kv_bytes_per_token is not None:
-        tokens += f", {format_bytes(memory.kv_bytes_per_token)} each"
+        tokens += f", {format_bytes(memory.kv_bytes_per_token)} each in {memory.kv_precision} (--kv-quant)"
     yield "KV cache", tokens
     end = f"{memory.fit_at_end:,} requests of {memory.end_tokens:,} tokens at their end"
     if memory.kv_bytes_per_sequence is not None:
