@@ -99,7 +99,7 @@ class _Latencies:
         self._np = np
         self._batch, self._arrivals = batch, arrivals
         rate, usual = arrivals.each_per_s, usual_decodes(batch, arrivals.each_per_s, gate)
-        found = self._found = prompts(batch, rate, usual, arrivals.each_cv2)
+        found = self._found = prompts(batch, rate, usual, arrivals.next_cv2)
         alone_s = batch.decode_s(usual)
         full = batch.saturated(gate)
         self._queues_inside = full.binding == "prefill"
@@ -117,7 +117,7 @@ class _Latencies:
         self._sequences = float((numbers * inside).sum())
         stay_s = self._sequences / rate  # Little's law
         # Who comes in a burst finds those before it still there.
-        self._idle /= 1 + max(0.0, excess(rate, arrivals.each_cv2, stay_s))
+        self._idle /= 1 + max(0.0, excess(rate, arrivals.next_cv2, stay_s))
         # A replica that computes prompts is not idle, however clumped the numbers are.
         prompts_s = float((batch.alone[0] * batch.alone[1]).sum())
         self._idle = min(self._idle, 1 - min(1.0, rate * prompts_s) ** arrivals.replicas)
