@@ -1,7 +1,7 @@
 """Which loads is the closed form of latencies compared with simulations of, and how is one simulated?
 
-Each group of cases was written down before any of it was run. The tests beside which `tidegate.plan.steady` was made
-have other lengths and seeds, and of these engines `h100-8b` only.
+Each group of cases was written down before any of it was run. The tests beside which `tidegate.plan.steady`
+was made have other lengths and seeds, and of these engines `h100-8b` only.
 """
 
 from __future__ import annotations

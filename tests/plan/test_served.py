@@ -149,3 +149,13 @@ def test_what_changes_an_answer() -> None:
     ) > here.requests_per_s_per_replica
     long = changes_of(ask(1, prompt=10_000))
     assert any(each.impossible and each.what == "prompts 2 x as long" for each in long)
+
+
+@pytest.mark.parametrize(("utilisation", "warned"), [(0.6, False), (0.85, True)])
+def test_a_full_replica_is_said_to_be_rough(utilisation: float, warned: bool) -> None:
+    """Above 75 % the closed form's TTFT is far from simulations (docs/closed-form.md)."""
+    each_per_s = answered(ask(1.0)).requests_per_s_per_replica
+    found = answered(ask(utilisation * 4 * each_per_s, replicas=4))
+
+    assert found.utilisation == pytest.approx(utilisation)
+    assert any("may be off" in each for each in found.warnings) is warned

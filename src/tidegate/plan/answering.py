@@ -14,6 +14,8 @@ from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
 from tidegate.plan.station import Bound, Latencies
 
+ROUGH_UTILISATION = 0.75
+"""Above, TTFT in closed form is up to 25 % off and more, beside simulations (docs/closed-form.md)."""
 ENDLESS = Latencies(
     wait_s=Percentiles.of(inf),
     ttft_s=Percentiles.of(inf),
@@ -182,7 +184,18 @@ def _missed(found: Latencies, terms: Terms) -> str:
 
 
 def _warnings(ask: Ask, size: Size) -> tuple[str, ...]:
-    return (*_missing(ask.terms, size), *_unknown(ask))
+    return (*_missing(ask.terms, size), *_unknown(ask), *_rough(ask, size))
+
+
+def _rough(ask: Ask, size: Size) -> tuple[str, ...]:
+    """Where latencies of a batch are told that are not to be trusted."""
+    computed = isinstance(ask.replica, Replica) and size.crowd is None and ask.terms.within_s is None
+    if not computed or not ROUGH_UTILISATION < size.utilisation < 1:
+        return ()
+    return (
+        f"above {format_ratio(ROUGH_UTILISATION)} utilisation TTFT may be off by a third, near 90% by a "
+        "factor of two; `tidegate simulate` is the check",
+    )
 
 
 def _unknown(ask: Ask) -> tuple[str, ...]:
