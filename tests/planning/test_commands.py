@@ -328,6 +328,15 @@ def test_a_profile_is_as_fast_as_its_speed(tmp_path: Path) -> None:
     assert fast["concurrency_per_replica"] == slow["concurrency_per_replica"]
 
 
+def test_thinking_for_no_time_is_never_thinking() -> None:
+    """0 needs no unit; both are a closed loop."""
+    asked = ("--profile", "h100-8b", "--input", "2000", "--output", "500", "--users", "40", "--replicas", "1")
+    never = answered(*asked)
+    for zero in ("0", "0s"):
+        assert answered(*asked, "--think", zero) == never
+    assert answered(*asked, "--think", "90s") != never
+
+
 def test_the_precision_of_the_cache_is_told() -> None:
     """It is bf16 whatever the weights are in, unless another is asked for."""
     asked = ("--model", "Llama-3.1-70B", "--gpu", "h200-sxm", "--tp", "4", "--quant", "fp8")

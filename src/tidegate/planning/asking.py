@@ -140,7 +140,7 @@ def _load_by_hand(options: Options, hits: float) -> Load:
         peak_ratio=peak,
         prefix_hit_ratio=hits,
         users=count_of("--users", options.users, "users") if options.users is not None else None,
-        think_s=seconds_of("--think", options.think) if options.think is not None else 0.0,
+        think_s=0.0 if options.think in (None, "0") else seconds_of("--think", options.think),
     )
 
 
