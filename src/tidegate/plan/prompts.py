@@ -145,7 +145,7 @@ class Chain:
         for left in range(1, QUANTA - budget):
             chain[budget + left, left:] = come[budget, :-left]
         chain[:, -1] += 1 - chain.sum(axis=1)
-        self._chain = chain.copy()
+        self._chain = chain
         equations = chain.T - np.eye(QUANTA)
         equations[-1] = 1.0
         right = np.zeros(QUANTA)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf, isfinite, log, nan
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
         order = np.argsort(seconds)
         ordered, upto = seconds[order], np.cumsum(shares[order])
-        places = np.searchsorted(upto, np.array(LEVELS) * upto[-1] * (1 - 1e-12))
+        places = np.searchsorted(upto, _levels() * upto[-1] * (1 - 1e-12))
         return cls(
             mean=float((seconds * shares).sum() / upto[-1]),
             at=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
@@ -82,3 +83,10 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     def p99(self) -> float:
         """99 of 100 stay within it."""
         return self.at[99]
+
+
+@cache
+def _levels() -> NDArray[np.float64]:
+    import numpy as np
+
+    return np.array(LEVELS)

@@ -16,6 +16,7 @@ E2E   is TTFT and a TPOT for each output token after the first.
 
 from __future__ import annotations
 
+from functools import cache
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -272,14 +273,22 @@ def _gamma(means: Floats, least: Floats, variances: Floats, shares: Floats) -> L
     """Gamma laws above `least`, each with its share; by the cube of Wilson and Hilferty, PNAS 17 (1931)."""
     import numpy as np
 
-    z = np.linspace(-3, 3, DEVIATIONS // min(32, len(means)))
-    weights = np.exp(-z * z / 2)
+    z, weights = _deviations(DEVIATIONS // min(32, len(means)))
     above = np.maximum(means - least, 1e-9 * means)
     ninths = np.minimum(variances / above**2, 4.0) / 9
     roots = np.maximum((1 - ninths)[:, None] + np.outer(np.sqrt(ninths), z), 0.0)
-    return (least[:, None] + above[:, None] * roots * roots * roots).ravel(), np.outer(
-        shares, weights / weights.sum()
-    ).ravel()
+    seconds = least[:, None] + above[:, None] * roots * roots * roots
+    return seconds.ravel(), np.outer(shares, weights).ravel()
+
+
+@cache
+def _deviations(count: int) -> Law:
+    """Of a standard normal law, and how often they come."""
+    import numpy as np
+
+    z = np.linspace(-3, 3, count)
+    weights = np.exp(-z * z / 2)
+    return z, weights / weights.sum()
 
 
 def _joined(laws: list[Law]) -> Law:
