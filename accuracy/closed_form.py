@@ -18,7 +18,18 @@ import msgspec
 import numpy as np
 from rich.console import Console
 
-from accuracy.closed_form_cases import CASES, LAST, LOADS, SEEDS, Case, figures_of
+from accuracy.closed_form_cases import (
+    CASES,
+    LAST,
+    LOADS,
+    POOLED,
+    POOLED_BURSTS,
+    SECOND,
+    SEEDS,
+    Case,
+    disorder,
+    figures_of,
+)
 from accuracy.closed_form_report import page
 from accuracy.closed_form_values import FIGURES, Interval, Point
 from tidegate.plan.population import Arrivals
@@ -26,6 +37,7 @@ from tidegate.plan.steady import steady
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE, FILE = DOCS / "closed-form.md", DOCS / "closed-form.json"
+TURNS_SEED: Final = 31
 STUDENT: Final = 2.776
 """97.5 % quantile of Student's t with 4 degrees of freedom: five runs."""
 
@@ -36,8 +48,14 @@ def main() -> int:
     parser.add_argument(
         "--kept", action="store_true", help="compare with the simulations in docs/closed-form.json"
     )
+    parser.add_argument("--turns", action="store_true", help="only count how replicas are chosen")
+    arguments = parser.parse_args()
     console = Console(highlight=False, soft_wrap=True)
-    known = _kept() if parser.parse_args().kept else {}
+    if arguments.turns:
+        for line in turns():
+            console.print(line)
+        return 0
+    known = _kept() if arguments.kept else {}
     points = []
     for point in compared(known):
         console.print(point.told())
@@ -45,6 +63,16 @@ def main() -> int:
     FILE.write_bytes(b"[\n" + b",\n".join(map(msgspec.json.encode, points)) + b"\n]\n")
     PAGE.write_text(page(points))
     return 0
+
+
+def turns() -> Iterator[str]:
+    """How irregularly replicas are chosen, of each case that has several."""
+    for case in (*POOLED, *POOLED_BURSTS, *SECOND):
+        batch = case.batch
+        gate = batch.gate()
+        for load in (0.3, 0.7):
+            rate_per_s = load * case.replicas * batch.saturated(gate).requests_per_s
+            yield f"{case}; {load:.0%}: {disorder(case, gate, rate_per_s, TURNS_SEED):.2f}"
 
 
 def compared(known: dict[tuple[str, float], Point]) -> Iterator[Point]:

@@ -177,6 +177,20 @@ def figures_of(case: Case, gate: int, rate_per_s: float, load: float, seed: int)
     return {"ttft_s": columns.ttft_s(rows), "tpot_s": tpot_s[tpot_s > 0], "e2e_s": columns.e2e_s(rows)}
 
 
+def disorder(case: Case, gate: int, rate_per_s: float, seed: int) -> float:
+    """Of how many arrivals it takes until a replica gets one again: the variance over that of a draw.
+
+    `tidegate.plan.population.DISORDER` rests on it.
+    """
+    kept = columns.Columns()
+    requests = 4000
+    arriving = OpenLoop(_requests(case, rate_per_s, requests, seed))
+    simulate(_scenario(case, gate), arriving, seed, on_record=kept.add)
+    chosen = kept.rows()["replica"][int(WARM_UP * requests) :]
+    turns = [np.diff(np.flatnonzero(chosen == replica)) for replica in range(case.replicas)]
+    return float(np.mean([each.var() for each in turns])) / (case.replicas * (case.replicas - 1))
+
+
 def _requests(case: Case, rate_per_s: float, count: int, seed: int) -> Iterator[PlannedRequest]:
     rng, at_s, cv2 = Random(seed), 0.0, case.gap_cv**2
     pair = LENGTHS[case.lengths]
