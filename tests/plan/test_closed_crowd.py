@@ -16,6 +16,7 @@ from tidegate.plan.ask import Ask, Kind, Load, Terms
 from tidegate.plan.closed_crowd import ClosedCrowd
 from tidegate.plan.closed_loop import Clients, Loop, closed_loop
 from tidegate.plan.crowd import Crowd
+from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.served import ServedStation
 from tidegate.plan.sizing import Size, crowd_of, size_of
 
@@ -129,6 +130,16 @@ def test_who_hardly_thinks_meets_nearly_the_same(users: int, output: int) -> Non
     assert never.e2e_s == pytest.approx(source.e2e_s.mean, rel=0.1)
     assert long.ttft_s == pytest.approx(source.ttft_s.mean, rel=0.2 if users < 64 else 0.3)
     assert never.ttft_s - long.ttft_s == pytest.approx(never.burst_s, rel=0.2)
+
+
+def test_more_users_than_seats_change_no_rate() -> None:
+    """Where every seat is taken, twice as many carry as much, and each replica sustains what it did."""
+    ask = Ask(load=load(64), replica=REPLICA, terms=ONE)
+    answer, changes = answered(64, ONE), {change.what: change for change in changes_of(ask)}
+    more = changes["2 x the users"]
+
+    for name in ("requests_per_s", "requests_per_s_per_replica", "binding", "concurrency_per_replica"):
+        assert getattr(more, name) == getattr(answer, name), name
 
 
 def test_a_tpot_budget_is_a_gate() -> None:

@@ -96,11 +96,15 @@ def test_all_are_asked_and_the_cheapest_is_the_answer() -> None:
     )  # an hour's cost over an hour's tokens
 
 
-@pytest.mark.parametrize("load", [chat(8), chat(200), chat(None)], ids=["few", "many", "what one carries"])
+@pytest.mark.parametrize(
+    "load",
+    [chat(8), chat(200), chat(None), msgspec.structs.replace(chat(None), users=200)],
+    ids=["few", "many", "what one carries", "users who never think"],
+)
 def test_the_least_cost_is_never_above_the_cost(load: Load) -> None:
     """Whatever is left out by its least cost could not have been the answer."""
     terms = msgspec.structs.replace(TERMS, per_hour_usd=3.0)
-    if load.requests_per_s is None:
+    if load.requests_per_s is None and load.users is None:
         terms = msgspec.structs.replace(terms, replicas=1, spare_replicas=0)
     for deployment in space(("h100-sxm", "l40s")).deployments():
         one = Whole(Ask(load=load, replica=deployed(deployment), terms=terms), deployment)

@@ -36,7 +36,7 @@ def _change(name: str, ask: Ask | Impossible) -> Change:
         replicas=size.replicas,
         requests_per_s=size.requests_per_s,
         concurrency_per_replica=station.gates.least,
-        requests_per_s_per_replica=station.sustained_per_s,
+        requests_per_s_per_replica=size.sustained_per_s,
         binding=station.bound.binding,
         cost_per_hour=cost_per_hour(ask, size),
     )
