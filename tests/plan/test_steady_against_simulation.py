@@ -22,7 +22,7 @@ def four(spread: Spread) -> tuple[float, float, float, float]:
 
 
 CELLS = [(name, 0.6) for name in sorted(LINE) if name != "demo, equal"]
-CELLS += [("demo, mixed", 0.3), ("h100, long prompts", 0.3)]
+CELLS += [("demo, mixed", 0.3)]
 
 
 @pytest.mark.parametrize(("name", "utilisation"), CELLS)
