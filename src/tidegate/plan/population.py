@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 DISORDER = 0.7
 """Of how many arrivals it takes until a replica gets one again, the variance over that of a choice by lot; 0
-would be turns. The median of what routing by tokens held shows
-(`python -m accuracy.closed_form --turns`), 0.3 to 1.4: more where lengths vary, at high load, and of many replicas."""
+would be turns. The median of what routing by tokens held shows: 0.3 to 1.4, more where lengths vary, at high
+load, and of many replicas. Counted by `python -m accuracy.closed_form --turns`."""
 NEGLIGIBLE = 1e-7
 """States rarer than this, relative to the likeliest, are left out."""
 
