@@ -48,6 +48,8 @@ Values = NDArray[np.float64]
 
 STEP_S = 1e-5
 """A hundred thousandth of the mean service."""
+ROUNDING_S = 1e-9
+"""A difference of instants that is less is none: nobody waits, or waits for less than nothing."""
 
 SERVICES: dict[str, Callable[[Random], float]] = {
     "M": lambda rng: rng.expovariate(1.0),
@@ -116,7 +118,8 @@ def _alone(system: System, starts: Ordered[float], tokens: Ordered[int]) -> Valu
         engine.submit(at, Sequence(id=index, prompt_tokens=1, output_tokens=output_tokens, mark=unheard))
     while (at := engine.next_at()) < inf:
         advance(at)
-    return np.array(waits)
+    found = np.array(waits)
+    return np.where(np.abs(found) < ROUNDING_S, 0.0, found)
 
 
 def _governed(system: System, starts: Ordered[float], tokens: Ordered[int]) -> Values:

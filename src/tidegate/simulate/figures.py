@@ -42,7 +42,7 @@ from tidegate.simulate.spectrum import Values
 MOST_TENANTS = 100
 """Tenants with figures of their own: those with the most requests."""
 SLICES = 256
-"""Equal parts of the window; the interval of a rate within a run is of the means of batches of them."""
+"""Equal parts of the window; what the interval of a rate within a run rests on."""
 
 
 class Window(msgspec.Struct, frozen=True):
