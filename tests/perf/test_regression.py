@@ -8,7 +8,7 @@ from random import Random
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
@@ -142,9 +142,10 @@ def test_points_that_are_none(points: list[Observation], said: str) -> None:
 
 
 @given(
-    st.lists(st.lists(st.floats(0, 10), min_size=4, max_size=4), min_size=5, max_size=9),
+    st.lists(st.lists(st.just(0.0) | st.floats(1e-9, 10), min_size=4, max_size=4), min_size=5, max_size=9),
     st.lists(st.floats(-10, 10), min_size=9, max_size=9),
 )
+@example([[0.0, 0.0, 0.0, 1e-160], [0.0, 0.0, 1.0, 0.0], *[[0.0] * 4] * 3], [1.0, 1.0, *[0.0] * 7])
 def test_nonnegative_least_squares(rows: list[list[float]], target: list[float]) -> None:
     """As near to the target as scipy's solution, and without negative values, whatever the columns."""
     design, wanted = np.array(rows), np.array(target[: len(rows)])

@@ -126,7 +126,9 @@ def nonnegative(design: Floats, target: Floats) -> Floats:
     Exact: it is the ordinary solution of some of the columns, and of a few columns all subsets can be tried.
     """
     columns = design.shape[1]
-    orthogonal, triangle = np.linalg.qr(design)
+    largest = np.abs(design).max(axis=0)
+    units = np.where(largest > 0, largest, 1.0)  # a column in small units is no less a column
+    orthogonal, triangle = np.linalg.qr(design / units)
     image = orthogonal.T @ target
     best, least = np.zeros(columns), float(image @ image)
     for count in range(1, columns + 1):
@@ -137,7 +139,8 @@ def nonnegative(design: Floats, target: Floats) -> Floats:
             if (found >= 0).all() and (square := float(rest @ rest)) < least:
                 best, least = np.zeros(columns), square
                 best[chosen] = found
-    return best
+    scaled: Floats = best / units
+    return scaled
 
 
 def _robust(design: Floats) -> tuple[Floats, Floats]:
