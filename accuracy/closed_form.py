@@ -32,8 +32,8 @@ from accuracy.closed_form_cases import (
 )
 from accuracy.closed_form_report import page
 from accuracy.closed_form_values import FIGURES, Interval, Point
-from tidegate.plan.population import Arrivals
-from tidegate.plan.steady import steady
+from tidegate.plan.laws.population import Arrivals
+from tidegate.plan.laws.steady import steady
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 PAGE, FILE = DOCS / "closed-form.md", DOCS / "closed-form.json"

@@ -1,7 +1,7 @@
 """Which loads is the closed form of latencies compared with simulations of, and how is one simulated?
 
-Each group of cases was written down before any of it was run. The tests beside which `tidegate.plan.steady`
-was made have other lengths and seeds, and of these engines `h100-8b` only.
+Each group of cases was written down before any of it was run. The tests beside which
+`tidegate.plan.laws.steady` was made have other lengths and seeds, and of these engines `h100-8b` only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidegate.config.traces import load_trace
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.arrivals import load_of_streams
 from tidegate.plan.ask import Kind, Load
-from tidegate.plan.batching import Batch
 from tidegate.plan.deployed import deployed
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.engine import Engine
 from tidegate.plan.served import lengths_of
 from tidegate.planning.loads import trace_stream
 from tidegate.policy.settings import (
@@ -180,7 +180,7 @@ def figures_of(case: Case, gate: int, rate_per_s: float, load: float, seed: int)
 def disorder(case: Case, gate: int, rate_per_s: float, seed: int) -> float:
     """Of how many arrivals it takes until a replica gets one again: the variance over that of a draw.
 
-    `tidegate.plan.population.DISORDER` rests on it.
+    `tidegate.plan.laws.population.DISORDER` rests on it.
     """
     kept = columns.Columns()
     requests = 4000

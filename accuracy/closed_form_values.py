@@ -16,7 +16,7 @@ FIGURES: Final = {
     "E2E mean": ("e2e_s", "mean"),
     "E2E P95": ("e2e_s", "p95"),
 }
-"""Field of `tidegate.plan.steady.Steady`, and of its spread."""
+"""Field of `tidegate.plan.laws.steady.Steady`, and of its spread."""
 
 
 class Interval(msgspec.Struct, frozen=True):

@@ -25,15 +25,15 @@ from tidegate.catalog.catalog import Catalog
 from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Terms
-from tidegate.plan.batching import Batch
 from tidegate.plan.bounds import gates_of
-from tidegate.plan.candidates import Space
 from tidegate.plan.deployed import deployed
-from tidegate.plan.population import Arrivals
-from tidegate.plan.search import KINDS, search
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.population import Arrivals
+from tidegate.plan.laws.steady import steady
+from tidegate.plan.search.candidates import Space
+from tidegate.plan.search.cheapest import KINDS, search
 from tidegate.plan.served import lengths_of
 from tidegate.plan.sizing import size_of
-from tidegate.plan.steady import steady
 
 LOAD = Load(kinds=(Kind(prompt_tokens=2000, output_tokens=500),), requests_per_s=8.0)
 TERMS = Terms(budgets=Budgets(ttft_s=1.0, tpot_s=0.04), per_hour_usd=2.95)

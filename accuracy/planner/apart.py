@@ -12,7 +12,7 @@ from accuracy.planner.scoring import INFEASIBLE, Error, engine_of
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.efficiencies import waiting_of
 from tidegate.perf.memory import memory_of
-from tidegate.plan.closed_loop import REQUESTS_PER_CLIENT, steps_of
+from tidegate.plan.closed.loop import REQUESTS_PER_CLIENT, steps_of
 
 ROUNDS: Final = 30
 BUSIEST: Final = 0.95

@@ -13,7 +13,7 @@ from accuracy.planner.rows import Row
 from tidegate.perf.efficiencies import Efficiencies, Waiting
 from tidegate.perf.roofline import Rates, Roofline, rates_of
 from tidegate.perf.work import UNLIMITED, Span, Work, work_of
-from tidegate.plan.closed_loop import Clients, paces
+from tidegate.plan.closed.loop import Clients, paces
 
 Array = NDArray[np.float64]
 SPANS = 4

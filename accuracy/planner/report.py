@@ -25,7 +25,7 @@ _NAMES = fill(", ".join(f"`{name}`" for name in CONFIGURATION), 106)
 HEAD = f"""\
 # How accurate is the planner?
 
-Closed forms (`tidegate.perf.roofline` for steps, `tidegate.plan.closed_loop` for clients) against measured
+Closed forms (`tidegate.perf.roofline` for steps, `tidegate.plan.closed.loop` for clients) against measured
 deployments (`../shared/data/engine-e2e-measured`; its README says what is wrong with the rows). Errors are
 absolute and relative, of TPOT and of TTFT, median and mean over rows; a bar in brackets must be kept, and
 `make accuracy` fails where one is not.

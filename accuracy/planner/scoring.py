@@ -15,8 +15,8 @@ from tidegate.perf.deployment import Deployment
 from tidegate.perf.efficiencies import Efficiencies, Waiting, efficiencies_of, waiting_of
 from tidegate.perf.memory import memory_of
 from tidegate.perf.roofline import curve_of
-from tidegate.plan.closed_loop import Clients, Loop, closed_loop
-from tidegate.plan.engine import Engine
+from tidegate.plan.closed.loop import Clients, Loop, closed_loop
+from tidegate.plan.laws.engine import Engine
 
 INFEASIBLE: Final = 1.0
 """Error of a row that ran, and is called impossible."""

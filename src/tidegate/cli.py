@@ -24,7 +24,7 @@ COMMANDS = {
     "config": "tidegate.config.commands:config_app",
     "key": "tidegate.config.commands:key_app",
     "plan": "tidegate.planning.commands:plan_app",
-    "catalog": "tidegate.planning.catalog_command:catalog_app",
+    "catalog": "tidegate.planning.catalog.commands:catalog_app",
     "trace": "tidegate.simulate.traces.command:trace_app",
     "tape": "tidegate.gateway.tapes:tape_app",
 }

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from tidegate.core.curve import Linear
 from tidegate.core.records import RequestRecord
-from tidegate.plan.batching import Batch
-from tidegate.plan.engine import Engine
-from tidegate.plan.lengths import Lengths
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.engine import Engine
+from tidegate.plan.laws.lengths import Lengths
 from tidegate.policy.settings import (
     ClassSettings,
     Deadlines,

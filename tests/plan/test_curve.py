@@ -9,7 +9,7 @@ from tidegate.plan.answer import LoadCurve
 from tidegate.plan.answering import answer_of
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.curve import GRID, curve_of
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 from tidegate.plan.sizing import Size, size_of
 from tidegate.sim.profiles import named
 

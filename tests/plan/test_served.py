@@ -12,7 +12,7 @@ from tidegate.core.records import Budgets
 from tidegate.plan.answer import Answer, Impossible
 from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, Kind, Load, Replica, Terms
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.sizing import Size, size_of
 

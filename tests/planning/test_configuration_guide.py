@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from tests.server_process import REPOSITORY
 from tidegate.cli import command_line
-from tidegate.planning import verify as verifying
-from tidegate.planning.verify import Effort
+from tidegate.planning.verify import simulating as verifying
+from tidegate.planning.verify.simulating import Effort
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "plan-configuration.md").read_text()
 

@@ -12,18 +12,18 @@ from random import Random
 
 import pytest
 
-from tests.plan.test_advice import asked
+from tests.plan.advice.test_advising import asked
 from tidegate.config.loading import parse
 from tidegate.core.curve import Linear
 from tidegate.core.records import RequestRecord
-from tidegate.plan.advice import advise
+from tidegate.plan.advice.advising import advise
 from tidegate.plan.advised import Advice
 from tidegate.plan.answer import Answer
 from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, Kind, Load
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 from tidegate.plan.tenants import tenants_of
-from tidegate.planning.emit import emitted
+from tidegate.planning.emit.emitting import emitted
 from tidegate.sim.run import simulate
 from tidegate.simulate.fleet import scenario_of
 from tidegate.workload.laws.arrivals import Poisson

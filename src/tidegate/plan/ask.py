@@ -15,7 +15,7 @@ from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
 from tidegate.perf.efficiencies import Waiting
 from tidegate.perf.memory import Memory
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 
 HIGHEST_PERCENTILE = 0.999
 """Beyond, tails are not known so well that a fleet could be sized by them."""

@@ -8,7 +8,7 @@ from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.perf.roofline import bound_at
 from tidegate.plan.answer import Binding, Gates
 from tidegate.plan.ask import Load, Replica, Terms
-from tidegate.plan.batching import Batch, Saturated
+from tidegate.plan.laws.batching import Batch, Saturated
 from tidegate.plan.station import Bound
 
 SHOWN = 0.01

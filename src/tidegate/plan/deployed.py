@@ -7,7 +7,7 @@ from tidegate.perf.efficiencies import waiting_of
 from tidegate.perf.memory import memory_of
 from tidegate.perf.roofline import curve_of
 from tidegate.plan.ask import Replica
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 
 
 def deployed(deployment: Deployment) -> Replica:

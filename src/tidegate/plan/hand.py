@@ -13,7 +13,7 @@ from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import HandFigures, Load, Terms
 from tidegate.plan.ceilings import highest
-from tidegate.plan.queues import Queue, survival
+from tidegate.plan.laws.queues import Queue, survival
 from tidegate.plan.room import burst_room, lost_room, queue_room
 from tidegate.plan.station import SHOWN, Bound, Latencies
 

@@ -11,16 +11,16 @@ from functools import lru_cache
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
 from tidegate.plan.ask import Load, Replica, Terms
-from tidegate.plan.batching import Batch
 from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
-from tidegate.plan.closed_crowd import ClosedCrowd
-from tidegate.plan.lengths import Kind, Lengths
-from tidegate.plan.population import Arrivals
+from tidegate.plan.closed.clients import ClosedCrowd
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.lengths import Kind, Lengths
+from tidegate.plan.laws.population import Arrivals
+from tidegate.plan.laws.spread import Spread
+from tidegate.plan.laws.steady import steady
 from tidegate.plan.room import burst_room, lost_room, queue_room
-from tidegate.plan.spread import Spread
 from tidegate.plan.station import SHOWN, Bound, Latencies
-from tidegate.plan.steady import steady
 
 LIGHT = 1e-3
 """Of what is sustained: a rate at which requests hardly meet."""

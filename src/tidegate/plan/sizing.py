@@ -16,12 +16,12 @@ from tidegate.core.units import format_number
 from tidegate.plan.answer import Impossible
 from tidegate.plan.ask import Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import highest
-from tidegate.plan.crowd import Crowd
+from tidegate.plan.closed.users import Crowd
 from tidegate.plan.hand import hand_station
 from tidegate.plan.station import Station
 
 if TYPE_CHECKING:
-    from tidegate.plan.closed_crowd import ClosedCrowd
+    from tidegate.plan.closed.clients import ClosedCrowd
 
 MOST_REPLICAS = 100_000
 """A load that needs more is a misprint."""
@@ -140,7 +140,7 @@ def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd | ClosedCrowd:
     """The users of the load, before so many replicas."""
     assert ask.load.users is not None
     if ask.load.closed and isinstance(ask.replica, Replica):
-        from tidegate.plan.closed_crowd import ClosedCrowd  # takes as long to import as a plan by hand
+        from tidegate.plan.closed.clients import ClosedCrowd  # takes as long to import as a plan by hand
 
         return ClosedCrowd(ask.replica, ask.load, station.gates, replicas)
     return Crowd(station, ask.load.users, ask.load.think_s, replicas)

@@ -13,8 +13,8 @@ from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.alternatives import Apart
 from tidegate.plan.answer import Answer
 from tidegate.plan.answering import format_usd
-from tidegate.plan.apart_answer import comparison_of
-from tidegate.plan.disaggregated import format_bytes_per_s
+from tidegate.plan.disaggregated.answering import comparison_of
+from tidegate.plan.disaggregated.sizing import format_bytes_per_s
 
 
 def sides(answer: Answer) -> RenderableType:

@@ -11,7 +11,7 @@ from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, seconds_of
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
 from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
-from tidegate.plan.link import Link
+from tidegate.plan.disaggregated.link import Link
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
 from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, rate_of, ratio_of
 from tidegate.planning.options import Options, check_together
@@ -63,7 +63,7 @@ def _link(options: Options, replica: HandFigures | Replica) -> Link | None:
         return None
     if options.link is not None:
         return Link(bytes_per_s=rate_of("--link", options.link))
-    from tidegate.plan.disaggregated import link_of
+    from tidegate.plan.disaggregated.sizing import link_of
 
     assert isinstance(replica, Replica)
     assert replica.deployment is not None

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tidegate.planning.compare_command import compare
+from tidegate.planning.compare.commands import compare
 from tidegate.planning.fits_command import fits
 from tidegate.planning.telling import told
 

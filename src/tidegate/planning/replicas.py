@@ -11,7 +11,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.perf.deployment import Deployment
 from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.ask import Replica
-from tidegate.plan.engine import Engine
+from tidegate.plan.laws.engine import Engine
 from tidegate.planning.numbers import count_of, number_of, ratio_of
 from tidegate.planning.options import Options
 
@@ -52,7 +52,7 @@ def replica_by_profile(name: str, options: Options) -> Replica:
 def replica_by_model(options: Options) -> Replica:
     """Of a model and accelerators. Raises ConfigurationError, which names the option."""
     from tidegate.plan.deployed import deployed
-    from tidegate.planning.catalog_lookup import catalog_with, model_named
+    from tidegate.planning.catalog.lookup import catalog_with, model_named
 
     assert options.model is not None
     assert options.gpu is not None

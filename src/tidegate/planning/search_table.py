@@ -13,7 +13,7 @@ from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.alternatives import Found, Point
 from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
-from tidegate.plan.search import Searched
+from tidegate.plan.search.cheapest import Searched
 
 SPEEDS = 12
 """Of the fastest that are printed; JSON has all."""

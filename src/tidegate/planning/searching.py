@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from tidegate.perf.deployment import Deployment
     from tidegate.plan.ask import Ask
-    from tidegate.plan.candidates import Space
-    from tidegate.plan.search import Searched
+    from tidegate.plan.search.candidates import Space
+    from tidegate.plan.search.cheapest import Searched
 
 ANY = "any"
 OPEN = ("gpu", "tp", "quant", "kv_quant")
@@ -33,7 +33,7 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
         return options, None
     check_together(options)
     from tidegate.plan.answer import Impossible
-    from tidegate.plan.link import Link
+    from tidegate.plan.disaggregated.link import Link
     from tidegate.planning.numbers import rate_of
     from tidegate.planning.telling import refuse
 
@@ -45,7 +45,7 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
     link = None if options.link is None else Link(bytes_per_s=rate_of("--link", options.link))
     if not json:
         typer.echo(_looking(space), err=True)
-    from tidegate.plan.search import search  # after what is said at once
+    from tidegate.plan.search.cheapest import search  # after what is said at once
 
     found = search(space, _asker(options), kinds=_kinds(options), link=link)
     if isinstance(found, Impossible):
@@ -91,8 +91,8 @@ def _kinds(options: Options) -> tuple[str, ...]:
 
 def _space(options: Options) -> Space:
     from tidegate.perf.precisions import BITS, KV_BITS
-    from tidegate.plan.candidates import Space
-    from tidegate.planning.catalog_lookup import catalog_with, model_named
+    from tidegate.plan.search.candidates import Space
+    from tidegate.planning.catalog.lookup import catalog_with, model_named
     from tidegate.planning.numbers import count_of
     from tidegate.planning.replicas import deployment_values
 

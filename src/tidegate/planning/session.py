@@ -19,14 +19,14 @@ from tidegate.plan.schedule import schedule_of
 from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.sizing import size_of
 from tidegate.planning.asking import Question
-from tidegate.planning.configuring import carry_out, configured
+from tidegate.planning.emit.configuring import carry_out, configured
 from tidegate.planning.telling import refuse
 from tidegate.planning.wanted import Wanted
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tidegate.plan.search import Searched
+    from tidegate.plan.search.cheapest import Searched
 
 
 def show(question: Question, wanted: Wanted, searched: Searched | None = None, *, json: bool) -> None:
@@ -64,7 +64,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
 
         answer = msgspec.structs.replace(answer, curve=curve_of(ask, size))
         if wanted.curve and not json:
-            from tidegate.planning.curve_plot import curve_told
+            from tidegate.planning.curve.plot import curve_told
 
             assert answer.curve is not None
             console.print(curve_told(answer.curve, ask.terms))
@@ -85,7 +85,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
     if json:
         typer.echo(as_json(answer))
     elif wanted.verify:
-        from tidegate.planning.verification_table import told_of
+        from tidegate.planning.verify.table import told_of
 
         console.print(told_of(answer))
 
@@ -93,7 +93,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
 def _report(ask: Ask, answer: Answer, wanted: Wanted) -> None:
     if wanted.html is None:
         return
-    from tidegate.planning.report_html import write_report
+    from tidegate.planning.html.report import write_report
 
     write_report(ask, answer, wanted.html, force=wanted.force)
     typer.echo(f"wrote {wanted.html}", err=True)
@@ -121,7 +121,7 @@ def _show_offline(question: Question, wanted: Wanted, searched: Searched | None,
 
 
 def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
-    from tidegate.plan.apart_answer import disaggregated_answer
+    from tidegate.plan.disaggregated.answering import disaggregated_answer
 
     ask = question.ask
     assert isinstance(ask.replica, Replica)

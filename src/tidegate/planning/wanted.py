@@ -37,7 +37,7 @@ def wanted_of(options: Options) -> Wanted:
     """What the options ask for. Raises ConfigurationError before anything is computed in vain."""
     emit = None if options.emit is None else Path(options.emit)
     if emit is not None:
-        from tidegate.planning.emit import check_free
+        from tidegate.planning.emit.emitting import check_free
 
         check_free(emit, force=options.force)
     html = None if options.html is None else Path(options.html)
@@ -56,7 +56,7 @@ def wanted_of(options: Options) -> Wanted:
 
 
 def _check_report(html: Path, emit: Path | None, *, force: bool) -> None:
-    from tidegate.planning.emit import traffic_path
+    from tidegate.planning.emit.emitting import traffic_path
     from tidegate.planning.files import taken
 
     problems = [*taken("--html", html, force=force)]

@@ -1,0 +1,1 @@
+"""Which limits, queues, gates and deadlines should a plan be served with, and why?"""

@@ -1,0 +1,262 @@
+"""With which limits, queues and gates should a plan be served, and why?
+
+`advise` makes every figure of a configuration from what was asked and answered, each with its reason. It
+assumes what the answer does, and promises what `limits` says: no tenant that keeps to its own limits waits
+longer than its bound, whatever the others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import ceil, floor, inf
+
+import msgspec
+
+from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.advice.deadlines import Times, times_of
+from tidegate.plan.advice.ladder import ladder
+from tidegate.plan.advice.limits import Fleet, limits_of, senders_of
+from tidegate.plan.advice.marginal import token_seconds
+from tidegate.plan.advice.operating import Batch, Operating, operating_point
+from tidegate.plan.advised import (
+    Advice,
+    Choice,
+    Figure,
+    GateAdvice,
+    PredictionAdvice,
+    QueueAdvice,
+    TenantAdvice,
+    WeightAdvice,
+    rounded_up,
+)
+from tidegate.plan.answer import Answer
+from tidegate.plan.ask import Ask, HandFigures, Replica
+from tidegate.plan.tenants import Tenant, classes_of, tenants_of
+from tidegate.policy.settings import RoutingPolicy
+
+DELIVERY_S = 0.001
+"""Gateway to engine and back, where nothing else is known: the simulator's default."""
+STEPS_AHEAD = 2
+"""Steps' worth of prompts that a replica is given: one is computed, the next is there when it ends."""
+ABOVE_PLAN = 1.1
+"""Limits over the planned rate: at exactly that rate a bucket runs empty now and then, however deep it is."""
+MOST_ADMITTED = 0.9
+"""Of what the fleet sustains: at all of it every burst would wait."""
+FEW_REFUSED = 0.01
+"""Of planned requests: more is worth a word."""
+FEW_HITS = 0.01
+"""A prefix hit ratio below which no prompt is worth steering."""
+
+
+def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
+    """What the answer means for a configuration. Without `tenants`: those that the load names."""
+    tenants = tenants or tenants_of(ask.load, {})
+    at = operating_point(ask, answer)
+    times = times_of(ask, answer, at, DELIVERY_S)
+    weights = _weights(ask, answer)
+    gate = _gate(ask, answer, at)
+    limits = _limits(ask, answer, at, gate, weights, tenants)
+    queue = _queue(ask, answer, at, times)
+    return Advice(
+        gate=gate,
+        queue=queue,
+        tenants=limits,
+        weights=weights,
+        budgets=times.budgets,
+        deadlines=times.deadlines,
+        prediction=_prediction(tenants),
+        degradation=ladder(ask.load, answer, at, float(queue.max_requests.value or 1)),
+        routing=_routing(ask, answer),
+        warnings=tuple(_warnings(ask, times, limits)),
+    )
+
+
+def admitted_per_s(ask: Ask, answer: Answer) -> float:
+    """Requests per second that limits let in: by the target utilisation, and with the spare ones lost.
+
+    More where more is planned, with a little above it; never so much that no burst finds a place.
+    """
+    per_s = answer.requests_per_s_per_replica
+    all_per_s, serving_per_s = answer.replicas * per_s, (answer.replicas - answer.spare_replicas) * per_s
+    target_per_s = min(ask.terms.target_utilisation * all_per_s, serving_per_s)
+    return max(target_per_s, min(ABOVE_PLAN * answer.requests_per_s, MOST_ADMITTED * all_per_s))
+
+
+def _gate(ask: Ask, answer: Answer, at: Operating) -> GateAdvice:
+    concurrency = Figure(
+        value=answer.concurrency_per_replica,
+        reason="The least of the KV, batch and TPOT gates; the rest waits where it can still be reordered.",
+    )
+    if isinstance(ask.replica, HandFigures):
+        nothing = Figure(value=None, reason="Two figures say nothing of it: what the engine tells.")
+        return GateAdvice(max_concurrency=concurrency, kv_tokens=nothing, max_prefill_tokens=nothing)
+    return GateAdvice(
+        max_concurrency=concurrency,
+        kv_tokens=_kv_gate(ask, ask.replica, answer),
+        max_prefill_tokens=_prefill_gate(ask, at),
+    )
+
+
+def _kv_gate(ask: Ask, replica: Replica, answer: Answer) -> Figure:
+    """The gateway counts tokens, the engine whole blocks; and what is shared the engine holds once."""
+    engine, load = replica.engine, ask.load
+    lost = answer.concurrency_per_replica * (engine.block_tokens - 1)
+    held = (1 - load.prefix_hit_ratio) * load.prompt_tokens + load.output_tokens
+    counted = (load.prompt_tokens + load.output_tokens) / held
+    tokens = max(floor((engine.kv_tokens - lost) * counted), ceil(load.longest_tokens))
+    reason = (
+        f"{format_number(engine.kv_tokens)} in the cache, less {format_number(lost)} that as many requests "
+        f"leave unused in blocks of {engine.block_tokens}"
+    )
+    if counted > 1:
+        reason += f"; {format_number(counted)} x as many, for prefixes are held once and counted each time"
+    return Figure(value=tokens, reason=f"{reason}.")
+
+
+def _prefill_gate(ask: Ask, at: Operating) -> Figure:
+    assert at.chunk_tokens is not None
+    assert at.prefill_tokens_per_s is not None
+    tokens, budget_s = STEPS_AHEAD * at.chunk_tokens, ask.terms.budgets.ttft_s
+    reason = "One step's prompt tokens, and the next one's, so that no step goes empty"
+    if budget_s is not None and at.prefill_tokens_per_s * budget_s / 2 < tokens:
+        tokens = max(at.chunk_tokens, at.prefill_tokens_per_s * budget_s / 2)
+        reason = f"What is computed in half of the TTFT budget ({format_latency(budget_s)}), or in one step"
+    took = format_latency(tokens / at.prefill_tokens_per_s)
+    return Figure(value=floor(tokens), reason=f"{reason}: {took} at the most that a prompt finds before it.")
+
+
+def _queue(ask: Ask, answer: Answer, at: Operating, times: Times) -> QueueAdvice:
+    serving = answer.replicas - answer.spare_replicas
+    per_s = serving * at.sustained_per_s
+    wait_s = float(times.max_wait_s.value or 0.0)
+    requests = max(1, floor(per_s * wait_s))
+    rate = f"{format_number(per_s)} requests/s" + (" without the spare ones" if answer.spare_replicas else "")
+    return QueueAdvice(
+        max_requests=Figure(
+            value=requests,
+            reason=f"{rate} x {format_latency(wait_s)}: further back nobody meets the deadline.",
+        ),
+        max_tokens=Figure(
+            value=ceil(requests * at.request_tokens),
+            reason=f"The same at {format_number(at.request_tokens)} tokens each: fewer, if they are longer.",
+        ),
+        max_wait_s=dict.fromkeys(classes_of(ask.load), times.max_wait_s),
+    )
+
+
+def _prediction(tenants: Sequence[Tenant]) -> PredictionAdvice:
+    """Too low a guess would let the first burst of a tenant in several times over."""
+    most = max(tenants, key=lambda tenant: tenant.output_tokens)
+    who = f" of {most.name}, whose are the longest" if len(tenants) > 1 else ""
+    return PredictionAdvice(
+        output_tokens=Figure(
+            value=ceil(most.output_tokens),
+            reason=f"The mean answer{who}; each tenant's own is learned. Less lets in too much at first.",
+        )
+    )
+
+
+def _weights(ask: Ask, answer: Answer) -> WeightAdvice:
+    if isinstance(ask.replica, HandFigures):
+        plain = Figure(value=1.0, reason="As the engine counts: two figures do not tell tokens apart.")
+        return WeightAdvice(input=plain, cached_input=plain, output=plain)
+    batch = Batch(ask.replica.engine, ask.load, answer.concurrency_per_replica)
+    seconds = token_seconds(batch, ask.load)
+    unit_s = max(seconds.input_s, seconds.output_s / 1000)
+
+    def weight(seconds_each: float, what: str) -> Figure:
+        value = float(f"{seconds_each / unit_s:.3g}")
+        return Figure(value=value, reason=f"{format_latency(seconds_each)} of a replica: {what}.")
+
+    return WeightAdvice(
+        input=weight(unit_s, "computed once, and read by each output token after it"),
+        cached_input=weight(seconds.cached_input_s, "not computed, and read all the same"),
+        output=weight(seconds.output_s, f"one of {batch.sequences} places for a step"),
+    )
+
+
+def _limits(
+    ask: Ask,
+    answer: Answer,
+    at: Operating,
+    gate: GateAdvice,
+    weights: WeightAdvice,
+    tenants: Sequence[Tenant],
+) -> dict[str, TenantAdvice]:
+    serving, admitted = answer.replicas - answer.spare_replicas, admitted_per_s(ask, answer)
+    fleet = Fleet(
+        replicas=serving,
+        prefill_tokens_per_s=at.prefill_tokens_per_s or inf,
+        admitted_per_s=admitted,
+        request_credits=0.0,
+        free_places=max(0.0, answer.replicas - admitted / at.sustained_per_s) * at.sequences,
+        gate_tokens=float(gate.max_prefill_tokens.value or 0.0),
+        step_s=at.full_step_s,
+        delivery_s=DELIVERY_S,
+        ttft_s=ask.terms.budgets.ttft_s,
+        credits=(
+            float(weights.input.value or 0),
+            float(weights.cached_input.value or 0),
+            float(weights.output.value or 0),
+        ),
+        hit_ratio=ask.load.prefix_hit_ratio,
+        first_output_tokens=max(tenant.output_tokens for tenant in tenants),
+        arrivals_cv2=ask.load.gap_cv**2,
+    )
+    rate = answer.requests_per_s
+    everybody = senders_of([Tenant(kinds=ask.load.kinds)], rate)[0]
+    fleet = msgspec.structs.replace(fleet, request_credits=everybody.credits(fleet))
+    return limits_of(fleet, senders_of(tenants, rate))
+
+
+def _routing(ask: Ask, answer: Answer) -> Choice:
+    hits = ask.load.prefix_hit_ratio
+    if hits >= FEW_HITS and answer.replicas > 1:
+        return Choice(
+            value=RoutingPolicy.PREFIX_AFFINITY.value,
+            reason=(
+                f"{format_ratio(hits)} of prompt tokens are planned to come from the cache: a prompt must go "
+                "where its beginning is, or each replica finds its share of them only."
+            ),
+        )
+    reason = "Lengths differ, and a replica is as busy as the tokens that it holds; no prefixes are shared."
+    if answer.replicas == 1:
+        reason = "There is one replica: any policy does the same."
+    return Choice(value=RoutingPolicy.LEAST_TOKENS.value, reason=reason)
+
+
+def _warnings(ask: Ask, times: Times, limits: dict[str, TenantAdvice]) -> Iterator[str]:
+    budget = ask.terms.budgets
+    for name, each in limits.items():
+        if each.holds_budget is False:
+            bound_s, budget_s = each.ttft_bound_s.value or 0.0, budget.ttft_s or 0.0
+            yield (
+                f"tenant {name}: if it and all others send all they may at once, its TTFT may reach "
+                f"{format_latency(bound_s)}, and the budget is {format_latency(budget_s)}. Shorter prompts, "
+                "a larger share or more replicas lower that bound."
+            )
+        if each.refused_ratio > FEW_REFUSED:
+            yield (
+                f"tenant {name}: about {format_ratio(each.refused_ratio)} of its planned requests will find "
+                "its bucket empty: its rate, or the places that are free for a burst of it, are too few. A "
+                "larger weight or more replicas let more of them in."
+            )
+        elif each.refused_at_first_ratio > FEW_REFUSED:
+            yield (
+                f"tenant {name}: about {format_ratio(each.refused_at_first_ratio)} of its planned requests "
+                "will find its bucket empty at first, while as much is reserved for its answers as for the "
+                "longest; some hundred requests later its own are learned."
+            )
+    if len(classes_of(ask.load)) > 1:
+        yield (
+            "bounds are those of the highest class: what waits in a lower one is guaranteed no more than its "
+            "guaranteed_share, beside the tenants of its class."
+        )
+    output = max(kind.output_tokens for kind in ask.load.kinds)
+    if budget.e2e_s is not None and budget.ttft_s is not None and budget.tpot_s is not None:
+        sum_s = budget.ttft_s + (output - 1) * budget.tpot_s
+        if sum_s > budget.e2e_s:
+            yield (
+                f"TTFT and TPOT budgets allow the longest answer {format_latency(rounded_up(sum_s))}, and "
+                f"E2E is {format_latency(budget.e2e_s)}: a request may hold both and miss it."
+            )

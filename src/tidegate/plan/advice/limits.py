@@ -1,0 +1,369 @@
+"""What may each tenant send, so that none of them, whatever it does, keeps the others from their budget?
+
+A token bucket of rate r and burst b lets in at most b + r t tokens in any t seconds (Cruz 1991). A fair
+queue serves a tenant that waits at its guaranteed rate g, its weight's share of the fleet's prefill, after a
+latency T. Then no request of it waits longer than
+
+    T + (b + largest request) / g
+
+for its first token (Parekh and Gallager 1993, for packets that are not divided; Stiliadis and Varma 1998, for
+any latency-rate server, of which start-time fair queueing is one: Goyal, Vin and Cheng 1996). Whoever must
+have the first token within the TTFT budget D may therefore burst b = g (D - T) - largest.
+
+Nobody gets less than its largest request, nor less prefill than its own planned requests need (`own_burst`):
+it waits for that itself, and the bound, then above the budget, is told.
+
+All of it counts tokens as the gateway's queue does, prompt and output alike: while prompts are what is waited
+for, a fleet passes at least its prefill rate of such tokens. A burst also needs places in batches. Some are
+free while every tenant sends at its rate, for f of its tokens; beyond these, places come free at its own rate
+r at least. So the time is that of the slower of the two, g or (b + largest - f) / r. Prefill is guaranteed
+whatever all others do at once; places while the others do not burst at the same moment. T is what cannot be
+interrupted: the prompts that a replica has, one request of each other tenant, a step, the way.
+
+Sources: R. L. Cruz, "A calculus for network delay, part I" (IEEE Trans. Inf. Theory 37, 1991); A. K. Parekh
+and R. G. Gallager, "A generalized processor sharing approach to flow control" (IEEE/ACM Trans. Networking 1,
+1993); D. Stiliadis and A. Varma, "Latency-rate servers" (IEEE/ACM Trans. Networking 6, 1998).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import floor, inf
+
+import msgspec
+
+from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.plan.advice.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
+from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
+from tidegate.plan.ask import Kind
+from tidegate.plan.tenants import Tenant, longest
+
+MOST_BURST_S = 60.0
+"""Of its rate, where no budget bounds a burst: the gateway's default."""
+
+
+class Fleet(msgspec.Struct, frozen=True, kw_only=True):
+    """What tenants share."""
+
+    replicas: int
+    """That serve: all but the spare ones."""
+    prefill_tokens_per_s: float
+    """Of each, beside a full batch; inf: prompts take no time, as where nothing is known of them."""
+    admitted_per_s: float
+    """Requests per second that all limits together let in."""
+    request_credits: float
+    """Of the mean request."""
+    free_places: float
+    """In all batches together, at that rate."""
+    gate_tokens: float
+    """Prompt tokens that a replica has before it, at most, of requests that are no larger than that."""
+    step_s: float
+    """The longest step."""
+    delivery_s: float
+    ttft_s: float | None
+    """The budget."""
+    credits: tuple[float, float, float]
+    """Of a prompt token, of a cached one, and of an output token."""
+    hit_ratio: float
+    """Prompt tokens that are cached, 0..1."""
+    first_output_tokens: float
+    """What is reserved for an answer until a tenant's own answers are learned."""
+    arrivals_cv2: float = 1.0
+    """Squared coefficient of variation of the gaps between requests."""
+
+    def credits_of(self, kind: Kind, *, cached: bool) -> float:
+        """Of one request; a limit reserves what is not cached."""
+        fresh, hit, output = self.credits
+        hit_ratio = self.hit_ratio if cached else 0.0
+        prompt = fresh * (1 - hit_ratio) + hit * hit_ratio
+        return kind.prompt_tokens * prompt + kind.output_tokens * output
+
+
+class Sender(msgspec.Struct, frozen=True, kw_only=True):
+    """A tenant, measured."""
+
+    tenant: Tenant
+    share: float
+    """Of the weights."""
+    requests_per_s: float
+    """That are planned."""
+
+    @property
+    def request_tokens(self) -> float:
+        """The mean."""
+        return self._mean([kind.prompt_tokens + kind.output_tokens for kind in self.tenant.kinds])
+
+    @property
+    def largest_tokens(self) -> float:
+        """Prompt and output of its largest request."""
+        return max(kind.prompt_tokens + kind.output_tokens for kind in self._longest())
+
+    @property
+    def longest_prompt_tokens(self) -> float:
+        """Of its requests."""
+        return max(kind.prompt_tokens for kind in self._longest())
+
+    @property
+    def tokens_cv2(self) -> float:
+        """Squared coefficient of variation of its requests' tokens."""
+        square = self._mean([(kind.prompt_tokens + kind.output_tokens) ** 2 for kind in self.tenant.kinds])
+        return max(0.0, square / self.request_tokens**2 - 1)
+
+    def credits(self, fleet: Fleet) -> float:
+        """The mean of its requests."""
+        return self._mean([fleet.credits_of(kind, cached=True) for kind in self.tenant.kinds])
+
+    def largest_credits(self, fleet: Fleet) -> float:
+        """Of the request that reserves most."""
+        return max(fleet.credits_of(kind, cached=False) for kind in self._longest())
+
+    def _longest(self) -> Iterator[Kind]:
+        """Of each of its kinds a request that few are longer than."""
+        for kind in self.tenant.kinds:
+            prompt = longest(kind.prompt_tokens, kind.prompt_cv)
+            output = longest(kind.output_tokens, kind.output_cv)
+            yield msgspec.structs.replace(kind, prompt_tokens=prompt, output_tokens=output)
+
+    def _mean(self, values: Sequence[float]) -> float:
+        shares = [kind.share for kind in self.tenant.kinds]
+        return sum(share * value for share, value in zip(shares, values, strict=True)) / sum(shares)
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What the fair queue guarantees a tenant, in tokens."""
+
+    latency_s: float
+    """T."""
+    prefill_per_s: float
+    """g; inf where prompts take no time."""
+    free_tokens: float
+    """f: of requests that find a place at once."""
+    sustained_per_s: float
+    """r."""
+
+    def bound_s(self, burst_tokens: float, largest_tokens: float) -> float:
+        """No request of a burst waits longer for its first token."""
+        sent = burst_tokens + largest_tokens
+        return self.latency_s + max(sent / self.prefill_per_s, self._placed_s(sent))
+
+    def waits_for_places(self, burst_tokens: float, largest_tokens: float) -> bool:
+        """Whether that bound is of places, not of prefill."""
+        sent = burst_tokens + largest_tokens
+        return self._placed_s(sent) > sent / self.prefill_per_s
+
+    def bursts_within(self, budget_s: float, largest_tokens: float) -> dict[str, float]:
+        """The burst whose bound is the budget, by prefill and by places; below 0: not even none holds it."""
+        left_s = budget_s - self.latency_s
+        bursts = {"places": self.free_tokens + self.sustained_per_s * left_s - largest_tokens}
+        if self.prefill_per_s < inf:
+            bursts["prefill"] = self.prefill_per_s * left_s - largest_tokens
+        return bursts
+
+    def _placed_s(self, tokens: float) -> float:
+        return max(0.0, tokens - self.free_tokens) / self.sustained_per_s
+
+
+class Bucket(msgspec.Struct, frozen=True, kw_only=True):
+    """A burst in tokens, and what bounded it."""
+
+    burst_tokens: float
+    bound: str
+    """prefill, places, largest, planned or default."""
+    service: Service
+    within: float
+    """The burst that the TTFT budget allows, or the default where there is none."""
+
+
+def senders_of(tenants: Sequence[Tenant], requests_per_s: float) -> list[Sender]:
+    """Every tenant with its share of the weights, and of the rate."""
+    weights = sum(tenant.weight for tenant in tenants)
+    return [
+        Sender(
+            tenant=tenant,
+            share=tenant.weight / weights,
+            requests_per_s=requests_per_s * tenant.load_share,
+        )
+        for tenant in tenants
+    ]
+
+
+def limits_of(fleet: Fleet, senders: Sequence[Sender]) -> dict[str, TenantAdvice]:
+    """Of each tenant."""
+    # How long prompts hold others up depends on bursts, and those on that: the first guess is free of it.
+    buckets = {each.tenant.name: _bucket(fleet, each, service_of(fleet, each, senders)) for each in senders}
+    found = {}
+    for each in senders:
+        others = [other for other in senders if other is not each]
+        taken = sum(_replicas_held(fleet, other, buckets) for other in others)
+        services = [service_of(fleet, each, senders, long_prompts=taken)]
+        if 0 < taken < fleet.replicas and each.longest_prompt_tokens <= fleet.gate_tokens:
+            services.append(_service_apart(fleet, each, senders, taken))
+        bucket = max((_bucket(fleet, each, service) for service in services), key=_by_worth)
+        found[each.tenant.name] = _advice(fleet, each, bucket)
+    return found
+
+
+def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket]) -> int:
+    """Replicas that its prompts longer than the gate keep busy at once, each by itself.
+
+    While one is computed, what came before it and its rate's part of that time were let in.
+    """
+    longest = sender.longest_prompt_tokens
+    if longest <= fleet.gate_tokens:
+        return 0
+    hold_s = longest / fleet.prefill_tokens_per_s
+    let_in = buckets[sender.tenant.name].burst_tokens + rate_of(fleet, sender) * hold_s
+    return max(1, floor(let_in / longest))
+
+
+def credits_per_s(fleet: Fleet, sender: Sender) -> float:
+    """Its share of what may be admitted, at the credits of the load's mean request."""
+    return fleet.admitted_per_s * fleet.request_credits * sender.share
+
+
+def rate_of(fleet: Fleet, sender: Sender) -> float:
+    """The same in tokens of its own requests."""
+    return credits_per_s(fleet, sender) * sender.request_tokens / sender.credits(fleet)
+
+
+def load_of(fleet: Fleet, sender: Sender) -> float:
+    """What it is planned to send, over what it may."""
+    return sender.requests_per_s * sender.credits(fleet) / credits_per_s(fleet, sender)
+
+
+def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_prompts: int = 0) -> Service:
+    """What `sender` is guaranteed, with so many prompts of others that each need a replica by itself.
+
+    They wait until one has emptied for them, and all wait with them; and they may have all replicas. One
+    request is computed by one replica, however large its tenant's share of all of them is.
+    """
+    per_replica = fleet.prefill_tokens_per_s
+    per_s = fleet.replicas * per_replica * sender.share
+    others = [each.longest_prompt_tokens for each in senders if each is not sender]
+    # What stands before a tenant that is alone is its own, and in its burst.
+    ahead_tokens = (1 + long_prompts) * fleet.gate_tokens if others else 0.0
+    if long_prompts >= fleet.replicas:
+        ahead_tokens = max(ahead_tokens, *others)
+    alone_s = max(0.0, sender.largest_tokens / per_replica - sender.largest_tokens / per_s)
+    waits_s = ahead_tokens / per_replica + sum(others) / (fleet.replicas * per_replica)
+    return Service(
+        latency_s=waits_s + alone_s + fleet.step_s + fleet.delivery_s,
+        prefill_per_s=per_s,
+        free_tokens=fleet.free_places * sender.request_tokens,
+        sustained_per_s=rate_of(fleet, sender),
+    )
+
+
+def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], taken: int) -> Service:
+    """The same if long prompts have `taken` replicas to themselves, and all others share the rest."""
+    short = [each for each in senders if each.longest_prompt_tokens <= fleet.gate_tokens]
+    weights = sum(each.share for each in short)
+    alone = msgspec.structs.replace(
+        fleet,
+        replicas=fleet.replicas - taken,
+        free_places=fleet.free_places * (1 - taken / fleet.replicas),
+        admitted_per_s=fleet.admitted_per_s * weights,
+    )
+    same = [msgspec.structs.replace(each, share=each.share / weights) for each in short]
+    own = next(each for each in same if each.tenant is sender.tenant)
+    service = service_of(alone, own, same)
+    drains_s = taken * fleet.gate_tokens / fleet.prefill_tokens_per_s
+    return msgspec.structs.replace(service, latency_s=service.latency_s + drains_s)
+
+
+def _by_worth(bucket: Bucket) -> tuple[float, float]:
+    """Which of two services promises more: a longer burst within the budget, else less to wait for."""
+    return bucket.within, -bucket.service.latency_s
+
+
+def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
+    """Prefill is its own share, and whoever asks for more of it waits; places it would take from others."""
+    most = MOST_BURST_S * service.sustained_per_s
+    if fleet.ttft_s is not None:
+        bounds = service.bursts_within(fleet.ttft_s, sender.largest_tokens)
+        within = min(bounds.values())
+    else:
+        bounds, within = {"default": most}, most
+    # A bound for the worst that all can do at once is no reason to refuse what is planned.
+    needed = burst_needed(load_of(fleet, sender), fleet.arrivals_cv2 + sender.tokens_cv2)
+    needed_tokens = needed * sender.request_tokens
+    if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
+        bounds["planned"] = min(needed_tokens, most)
+        del bounds["prefill"]
+    bound = min(bounds, key=lambda name: bounds[name])
+    if bounds[bound] < sender.largest_tokens:
+        bounds["largest"], bound = sender.largest_tokens, "largest"
+    return Bucket(burst_tokens=bounds[bound], bound=bound, service=service, within=within)
+
+
+def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
+    service = bucket.service
+    per_minute = rounded_down(60 * credits_per_s(fleet, sender), 4)
+    per_token = sender.credits(fleet) / sender.request_tokens
+    largest_credits = sender.largest_credits(fleet)
+    # No part of a burst that a budget bounds is rounded up; no request is rounded away.
+    burst_s = rounded_down(60 * bucket.burst_tokens * per_token / per_minute)
+    if burst_s * per_minute / 60 < largest_credits:
+        burst_s = rounded_up(60 * largest_credits / per_minute)
+    burst_tokens = burst_s * per_minute / 60 / per_token
+    bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
+    cv2, load = fleet.arrivals_cv2 + sender.tokens_cv2, load_of(fleet, sender)
+    unlearned = max(0.0, fleet.first_output_tokens - sender.tenant.output_tokens) * fleet.credits[2]
+    first_requests = burst_s * per_minute / 60 / (sender.credits(fleet) + unlearned)
+    return TenantAdvice(
+        weight=sender.tenant.weight,
+        tokens_per_minute=Figure(
+            value=per_minute,
+            reason=(
+                f"{format_ratio(sender.share)} of the {format_number(fleet.admitted_per_s)} requests/s that "
+                f"may be admitted: {format_number(per_minute / 60)} credits/s."
+            ),
+        ),
+        burst_s=Figure(value=burst_s, reason=_burst_reason(fleet, sender, bucket, burst_tokens)),
+        burst_tokens=burst_tokens,
+        burst_within_budget_tokens=None if fleet.ttft_s is None else max(0.0, bucket.within),
+        guaranteed_tokens_per_s=(
+            service.prefill_per_s if service.prefill_per_s < inf else service.sustained_per_s
+        ),
+        ttft_bound_s=Figure(value=bound_s, reason=_bound_reason(sender, service, burst_tokens)),
+        holds_budget=None if fleet.ttft_s is None else bound_s <= fleet.ttft_s * (1 + 1e-9),
+        refused_ratio=refused_ratio(load, burst_tokens / sender.request_tokens, cv2),
+        refused_at_first_ratio=refused_ratio(load, first_requests, cv2),
+    )
+
+
+def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: float) -> str:
+    tokens, service = f"{format_number(burst_tokens)} tokens", bucket.service
+    largest = f"{format_number(sender.largest_tokens)} tokens"
+    if bucket.bound == "default":
+        return f"{tokens}: {MOST_BURST_S:g} s of its rate; no TTFT budget bounds it."
+    if bucket.bound == "largest":
+        return f"{tokens}: its largest request, {largest}; with less that could never pass."
+    if bucket.bound == "planned":
+        within = format_number(max(0.0, bucket.within))
+        return (
+            f"{tokens}: its own planned requests need it, or more than {REFUSED_SHARE:.1%} of them would be "
+            f"refused; {within} are what the TTFT budget allows whatever all others do."
+        )
+    assert fleet.ttft_s is not None
+    left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
+    if bucket.bound == "prefill":
+        rate = f"its {format_number(service.prefill_per_s)} tokens/s of prefill compute"
+    else:
+        free = format_number(service.free_tokens)
+        rate = f"{free} tokens in free places and {format_number(service.sustained_per_s)} tokens/s take"
+    return (
+        f"{tokens}: what {rate} in the {left_s} that are left of {budget} TTFT, less a request of {largest}."
+    )
+
+
+def _bound_reason(sender: Sender, service: Service, burst_tokens: float) -> str:
+    sent = f"({format_number(burst_tokens)} + {format_number(sender.largest_tokens)}"
+    if service.waits_for_places(burst_tokens, sender.largest_tokens):
+        free, per_s = format_number(service.free_tokens), format_number(service.sustained_per_s)
+        rate = f" - {free}) tokens / {per_s} tokens/s"
+    else:
+        rate = f") tokens / {format_number(service.prefill_per_s)} tokens/s"
+    return (
+        f"{format_latency(service.latency_s)} + {sent}{rate}, by network calculus (Parekh and Gallager 1993)."
+    )

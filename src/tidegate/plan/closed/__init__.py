@@ -1,0 +1,1 @@
+"""What do clients meet who send their next request when the last one is answered?"""

@@ -1,0 +1,224 @@
+"""How fast is a continuous batch, how many does it hold, and what does it sustain?
+
+A batch is no set of servers. Every sequence in it is served at once, and the more there are, the slower each
+gets. Two times make it up:
+
+    T(n)   one decode step of n sequences at their mean context;
+    p(n)   what one prompt adds to the steps that compute it, beside n sequences that decode.
+
+A sequence takes part in H = (steps of its prompt) + (output tokens - 1) steps; one of every H steps of a
+sequence begins a prompt. `population` makes a queue of it, `steady` the latencies.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from math import ceil
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from tidegate.core.errors import CallerError
+from tidegate.plan.laws.engine import Engine
+from tidegate.plan.laws.lengths import Kind, Lengths
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+
+MANY = 16
+"""Prompts of a step that are told apart. More are their tokens in so many chunks, and count as sequences."""
+
+
+class Saturated(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is always as full as its gate lets it be: a closed loop without thinking."""
+
+    requests_per_s: float
+    step_s: float
+    """Of the steps, mean."""
+    tpot_s: float
+    """Of a sequence, mean: its own prompt stalls the others only."""
+    decodes: float
+    """Sequences that decode in a step, mean; the others compute their prompts."""
+    binding: Literal["decode", "prefill"]
+    """Whether there are more steps because of outputs, or because no more prompt tokens fit in a step."""
+
+
+class Batch:
+    """An engine's batch under requests of such lengths. Step times are remembered: ask one for many rates."""
+
+    def __init__(self, engine: Engine, lengths: Lengths) -> None:
+        self.engine, self.lengths = engine, lengths
+        left, budget = 1 - lengths.hit_ratio, engine.max_batched_tokens
+        self.prompt_tokens = left * lengths.mean(lambda kind: kind.prompt_tokens)
+        """To be computed, mean."""
+        square = left**2 * lengths.mean(lambda kind: kind.prompt_tokens**2 * (1 + kind.prompt_cv**2))
+        self.prompt_cv2 = max(0.0, square / self.prompt_tokens**2 - 1)
+        self._long = square / self.prompt_tokens
+        self._cached = self.prompt_tokens * lengths.hit_ratio / left
+        self.prompt_steps = sum(share * ceil(tokens / budget) for tokens, share in lengths.fresh())
+        """Of a prompt that finds no other, mean."""
+        self.decode_steps = lengths.mean(lambda kind: kind.output_tokens - 1)
+        """Of a sequence, mean."""
+        self.context_tokens = lengths.mean(_context) / self.decode_steps if self.decode_steps else 0.0
+        """That a sequence attends to, mean over the decode steps."""
+        square = lengths.mean(lambda kind: (kind.output_tokens - 1) ** 2 * (1 + kind.output_cv**2))
+        self.output_cv2 = max(0.0, square / self.decode_steps**2 - 1) if self.decode_steps else 0.0
+        """Squared coefficient of variation of the decode steps."""
+        self._decode_s: dict[int, float] = {}
+        self._added_s: dict[tuple[int, float], float] = {}
+        self._saturated: dict[int, Saturated] = {}
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def decode_s(self, decodes: float) -> float:
+        """T(n), of a step that only decodes. Of large batches every 8th to 16th is asked of the curve."""
+        whole = int(decodes)
+        apart = 1 << max(0, whole.bit_length() - 4)
+        low = whole - whole % apart
+        seconds = self._exactly(low)
+        if along := decodes - low:
+            seconds += (self._exactly(low + apart) - seconds) * along / apart
+        return seconds
+
+    def decode_many_s(self, decodes: Floats) -> Floats:
+        """T(n) of many ascending numbers."""
+        import numpy as np
+
+        asked, most = [0], float(decodes[-1])
+        while asked[-1] < most:
+            asked.append(asked[-1] + (1 << max(0, asked[-1].bit_length() - 4)))
+        seconds: Floats = np.interp(decodes, asked, [self._exactly(each) for each in asked])
+        return seconds
+
+    def _exactly(self, decodes: int) -> float:
+        if (seconds := self._decode_s.get(decodes)) is None:
+            seconds = self.engine.curve.step_s(decodes, decodes * self.context_tokens)
+            self._decode_s[decodes] = seconds
+        return seconds
+
+    def step_s(self, decodes: float, prompt_tokens: float) -> float:
+        """Of a step that computes so many tokens of prompts beside the sequences that decode.
+
+        A token of a chunk is given the context that prompt tokens have on average, longer prompts counting
+        for more: with it, the attention of equal chunks is that of unequal prompts.
+        """
+        if prompt_tokens < 1:
+            return self.decode_s(decodes)
+        whole = max(1, ceil(prompt_tokens / self.prompt_tokens - 1e-9))
+        apart = min(whole, MANY)
+        new, longer = divmod(round(prompt_tokens), apart)
+        before = round((self._long - prompt_tokens / apart) / 2 + self._cached)
+        chunks = [(new + 1, before)] * longer + [(new, before)] * (apart - longer if new else 0)
+        count = round(decodes)
+        seconds = self.engine.curve.step_s(count + whole - apart, count * self.context_tokens, chunks)
+        return seconds + self.decode_s(decodes) - self.decode_s(count)
+
+    def prefill_s(self, decodes: float, at_once: float = 1.0) -> float:
+        """p(n): what a prompt adds to steps, if so many prompts are computed in one (at least 1)."""
+        budget = max(1.0, self.engine.max_batched_tokens - decodes)
+        tokens = min(self.prompt_tokens * at_once, budget)
+        if tokens < 1:
+            return 0.0
+        key = round(decodes), tokens
+        if (added_s := self._added_s.get(key)) is None:
+            added_s = self.step_s(key[0], tokens) - self.decode_s(key[0])
+            if tokens == self.prompt_tokens:  # others are of every budget that is left
+                self._added_s[key] = added_s
+        return added_s * self.prompt_tokens / tokens
+
+    @cached_property
+    def alone(self) -> tuple[Floats, Floats]:
+        """`alone_s` of all prompts, and the share of requests."""
+        import numpy as np
+
+        tokens, shares = zip(*self.lengths.fresh(), strict=True)
+        return np.array([self.alone_s(each) for each in tokens]), np.array(shares)
+
+    def alone_s(self, prompt_tokens: float) -> float:
+        """Of the steps that compute a prompt of which so many tokens are left, with nothing beside them."""
+        budget = self.engine.max_batched_tokens
+        full, rest = divmod(prompt_tokens, budget)
+        return (full * self.step_s(0, budget) if full else 0.0) + (self.step_s(0, rest) if rest else 0.0)
+
+    # -- gates ----------------------------------------------------------------------------------------------
+
+    @property
+    def kv_gate(self) -> int:
+        """Sequences that fit into the KV cache at once, each as long as it ever gets, in whole blocks.
+
+        A kind counts as often as it is met in the batch: by its share and its output tokens.
+        """
+        block = self.engine.block_tokens
+        met = self.lengths.mean(lambda kind: kind.output_tokens)
+        blocks = self.lengths.mean(
+            lambda kind: kind.output_tokens * ceil((kind.prompt_tokens + kind.output_tokens) / block)
+        )
+        return int(self.engine.kv_tokens // block * met / blocks)
+
+    @property
+    def batch_gate(self) -> int:
+        """Sequences that the engine takes into a batch at all."""
+        return self.engine.max_num_seqs
+
+    def gate(self, tpot_s: float | None = None) -> int:
+        """The least of these gates, and of the one that keeps TPOT within `tpot_s`."""
+        gates = [self.kv_gate, self.batch_gate]
+        return min(gates if tpot_s is None else [*gates, self.tpot_gate(tpot_s)])
+
+    def tpot_gate(self, tpot_s: float) -> int:
+        """The most sequences whose mean TPOT is within `tpot_s` while the gate is full; 0: not one's is."""
+        low, high = 0, self.batch_gate
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.saturated(middle).tpot_s <= tpot_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def saturated(self, gate: int) -> Saturated:
+        """What a full batch of so many sequences does; its rate is the highest that can be sustained.
+
+        Of the H steps of each of `gate` sequences one begins its prompt, so that a step has gate/H prompts.
+        Where these are more tokens than a step may compute, each step is full of prompts instead, and
+        Little's law says how many sequences decode beside them.
+        """
+        if (known := self._saturated.get(gate)) is None:
+            known = self._saturated[gate] = self._saturated_at(gate)
+        return known
+
+    def _saturated_at(self, gate: int) -> Saturated:
+        if gate < 1:
+            raise CallerError(f"a gate lets at least 1 in, not {gate}")
+        steps = self.prompt_steps + self.decode_steps
+        decodes, prompts = gate * self.decode_steps / steps, gate / steps
+        budget = self.engine.max_batched_tokens
+        if prompts * self.prompt_tokens + decodes > budget:
+            decodes = min(decodes, budget * self.decode_steps / (self.prompt_tokens + self.decode_steps))
+            step_s = self.step_s(decodes, budget - decodes)
+            rate = (budget - decodes) / self.prompt_tokens / step_s
+            return Saturated(
+                requests_per_s=rate, step_s=step_s, tpot_s=step_s, decodes=decodes, binding="prefill"
+            )
+        alone_s, prefill_s = self.decode_s(decodes), self.prefill_s(decodes, max(1.0, prompts))
+        step_s = alone_s + prompts * prefill_s
+        return Saturated(
+            requests_per_s=prompts / step_s,
+            step_s=step_s,
+            tpot_s=step_s - prefill_s / steps,
+            decodes=decodes,
+            binding="decode",
+        )
+
+
+def _context(kind: Kind) -> float:
+    """Tokens attended to in all decode steps of a sequence, mean: step i, from 1 on, attends to prompt + i.
+
+    The sum of 1 ... n is n (n + 1) / 2.
+    """
+    steps = kind.output_tokens - 1
+    return steps * kind.prompt_tokens + (steps**2 * (1 + kind.output_cv**2) + steps) / 2

@@ -1,0 +1,168 @@
+"""How many requests are in the batch and before its gate, at a random instant?
+
+Sequences that decode are served at once, each at the pace of the steps: an egalitarian processor-sharing
+queue whose speed depends on its state n, the number inside. Prompts take the share `stalled` of all time, so
+that a sequence is inside for
+
+    D(n) = prompt_s + (decode steps x T(n) + behind_s) / (1 - stalled)
+
+(`Stay` has these times), and n of them leave at mu(n) = n / D(n). With Poisson arrivals the number is a
+birth-death process whatever the law of lengths is, as processor sharing is insensitive to it (Kelly,
+Reversibility and Stochastic Networks (1979), section 3.3; Bonald and Proutiere, Insensitivity in processor-
+sharing networks, Performance Evaluation 49 (2002)).
+
+But no sequence advances while prompts stall the batch, and others arrive. Measured in time that is not
+stalled, arrivals come in clumps: one, those that came during its prompt, during theirs, and so on, as the
+customers of a busy period come of its first. A clump's mean square over its mean, its index of dispersion, is
+
+    clumps = (ca² + cv² stalled²) / (1 - stalled)²
+
+of gaps with ca² and prompts with cv² (a branching process with `stalled` children each; Harris, The Theory of
+Branching Processes (1963)). Clumps make the number vary more than Poisson's, by their *peakedness*
+
+    z = 1 + (clumps - 1) E[min of two outputs] / E[output]
+
+(Eckberg, Generalized peakedness of teletraffic processes, ITC 10 (1983): the last factor is the integral of
+the squared survival function of a stay over its mean, 1 for fixed outputs and 1/2 for exponential ones).
+Clumps of geometric size with mean z at a rate r/z have this peakedness, and level crossings give neighbouring
+states as
+
+    p(n) / p(n - 1) = r / (z mu(n)) + (1 - 1/z) mu(n - 1) / mu(n)
+
+which for mu(n) = n is Pascal's law, of teletraffic's BPP method.
+
+A gate lets only so many inside. The others wait, first come, first served, and are served at the rate of a
+full batch, so that the tail is geometric. The chance to wait is Erlang's p(gate) / (1 - utilisation), times
+(clumps + 1) / 2; the wait of those that do is exponential with Allen and Cunneen's (ca² + cs²) / 2.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from tidegate.plan.laws.batching import Batch
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+DISORDER = 0.7
+"""Of how many arrivals it takes until a replica gets one again, the variance over that of a choice by lot; 0
+would be turns. The median of what routing by tokens held shows: 0.3 to 1.4, more where lengths vary, at high
+load, and of many replicas. Counted by `python -m accuracy.closed_form --turns`."""
+NEGLIGIBLE = 1e-7
+"""States rarer than this, relative to the likeliest, are left out."""
+
+
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes to a gate, and to how many replicas behind it."""
+
+    rate_per_s: float
+    """To all of them."""
+    cv2: float = 1.0
+    """Squared coefficient of variation of the gaps; 1: Poisson."""
+    replicas: int = 1
+    """That share one queue, each request going to the least loaded: their batches are nearly equal."""
+
+    @property
+    def each_per_s(self) -> float:
+        """To each of them."""
+        return self.rate_per_s / self.replicas
+
+    @property
+    def each_cv2(self) -> float:
+        """Of the gaps at each, in the long run: numbers are kept equal, so that each gets its part."""
+        return self.cv2 / self.replicas
+
+    @property
+    def next_cv2(self) -> float:
+        """Of single gaps at each: sums of as many as it takes until it is the least loaded again."""
+        return self.each_cv2 + DISORDER * (1 - 1 / self.replicas)
+
+
+class Stay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request goes through inside the gate."""
+
+    decodes: float
+    """Sequences that decode beside it, usually."""
+    prompt_s: float
+    """Arrival to first token, mean."""
+    behind_s: float
+    """By which prompts that wait behind its own stall it, beside those that come once it decodes."""
+    stalled: float
+    """Share of the time of a sequence that decodes, 0..1, that prompts of others take."""
+
+
+class Population(NamedTuple):
+    """The chance of each number of requests inside the gate."""
+
+    first: int
+    shares: Floats
+    """Of `first`, `first + 1`, ..., up to the gate at most, of all replicas together; they sum to 1."""
+    wait_probability: float
+    """Of an arrival: that the gate is closed. Part of the last share."""
+    relief_per_s: float
+    """Rate at which the tail of that wait decays."""
+
+
+def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
+    """Sequences that decode where a replica just keeps up with its arrivals: about the likeliest number."""
+    low, high = 0.0, gate * batch.decode_steps / (batch.decode_steps + batch.prompt_steps)
+    while high - low > 0.02 * high + 1e-3:
+        middle = (low + high) / 2
+        free = 1 - rate_per_s * batch.prefill_s(middle)
+        if rate_per_s * batch.decode_steps * batch.decode_s(middle) > middle * free:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Population:
+    """At a rate that is sustained. `gate` is of each replica, the numbers are of all of them."""
+    import numpy as np
+
+    free = 1 - stay.stalled
+    clumps = (arrivals.cv2 + batch.prompt_cv2 * stay.stalled**2) / free**2
+    ratios = _ratios(batch, arrivals, gate, stay, clumps)
+    # In logarithms, for products of thousands leave the range of numbers.
+    likely = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(ratios, 1e-300)))])
+    shares = np.exp(likely - likely.max())
+
+    full = arrivals.each_per_s / batch.saturated(gate).requests_per_s
+    waiting = float(shares[-1]) / (1 - full) * (clumps + 1) / 2
+    shares[-1] = waiting
+    kept = np.flatnonzero(shares > NEGLIGIBLE)
+    first, total = int(kept[0]), float(shares.sum())
+    variation = max(1e-6, (arrivals.cv2 + batch.output_cv2) / 2)
+    return Population(
+        first=first,
+        shares=shares[first : int(kept[-1]) + 1] / total,
+        wait_probability=waiting / total,
+        relief_per_s=arrivals.rate_per_s * (1 / full - 1) / variation,
+    )
+
+
+def _ratios(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay, clumps: float) -> Floats:
+    """p(n) / p(n - 1) of n = 1, 2, ..., of all gates together."""
+    import numpy as np
+
+    free, rate = 1 - stay.stalled, arrivals.each_per_s
+    fixed_s = stay.prompt_s + stay.behind_s / free
+    usual_s = batch.decode_steps / free * batch.decode_s(stay.decodes)
+    decoding = usual_s / (usual_s + fixed_s)  # of those inside
+    inside = np.arange(1, gate * arrivals.replicas + 1) / arrivals.replicas
+    # Beside a sequence that decodes, of the others some do.
+    decodes = np.maximum(1.0, 1 + (inside - 1) * decoding)
+    stays_s = fixed_s + batch.decode_steps / free * batch.decode_many_s(decodes)
+    plain: Floats = rate * stays_s / inside  # r / mu(n)
+    peakedness = 1 + (clumps - 1) * batch.lengths.evenness
+    # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
+    peakedness = max(peakedness, 1 - min(1.0, float(plain[0])))
+    ratios = plain / peakedness
+    ratios[1:] += (1 - 1 / peakedness) * plain[1:] / plain[:-1]
+    return ratios

@@ -1,0 +1,249 @@
+"""How long are the steps of a batch into which prompts fall, and how long does a prompt take in them?
+
+What is not yet computed of the prompts, seen at the start of each step, is a Markov chain. A step computes as
+much of it as its token budget allows, which makes it longer; whoever comes meanwhile is there when the next
+one starts. It is a queue with gated bulk service and, as decoding goes on without prompts too, with vacations
+(Takagi, Queueing Analysis 1 (1991), chapter 2). Prompts are cut into equal quanta of tokens, and the chain is
+solved as it stands: no constant of it is fitted.
+
+Who arrives falls into a step with a chance proportional to its length, waits for its end, and then for the
+steps up to the one that computes the last token of its prompt, whose other prompts it waits for too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.burstiness import excess
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+    Complex = NDArray[np.complex128]
+    Law = tuple[Floats, Floats]
+    """Times in seconds, ascending, and how often each comes."""
+
+QUANTA = 48
+"""States of the chain."""
+INSTANTS = 5
+"""Into so many equal parts a step is cut for who arrives in it."""
+BINS = 128
+"""Of a law of times."""
+SHORT = 64
+"""Decode steps up to which it is looked at step by step what a sequence finds behind its prompt; a longer
+one sees the end of it."""
+RARE = 1e-5
+"""What is rarer is left out."""
+
+
+class Prompts(NamedTuple):
+    """What a batch of a given number of decoding sequences does with prompts."""
+
+    steps: Law
+    """How long a step takes; the first of them is without prompts."""
+    waits: Law
+    """From arrival to the end of the step that finishes the prompt."""
+    boundary_waits: Law
+    """The same for who comes just when a step ends."""
+    mean_wait_s: float
+    mean_step_s: float
+    steps_waited: float
+    """Steps that a prompt waits and is computed in, the one that was under way as a half, mean."""
+    behind_s: float
+    """By which prompts stall a sequence more than if it came to decode at a random instant: those that came
+    while its own was computed are still to be computed. Without those that come meanwhile."""
+    behind_var: float
+    """Variance of that."""
+
+
+def prompts(batch: Batch, rate_per_s: float, decodes: float, cv2: float = 1.0) -> Prompts:
+    """At `rate_per_s` of prompts, with gaps of that squared coefficient of variation."""
+    return Chain(batch, rate_per_s, decodes, cv2).prompts()
+
+
+class Chain:
+    """All amounts are in quanta."""
+
+    instants = INSTANTS
+
+    def __init__(self, batch: Batch, rate_per_s: float, decodes: float, cv2: float) -> None:
+        import numpy as np  # here, for it is a third of what this package takes to import
+
+        self._np = np
+        self._decode_steps = round(max(1.0, batch.decode_steps))
+        prefill_s = batch.prefill_s(decodes)
+        step_s = batch.decode_s(decodes) + prefill_s
+        mates = 2 * excess(rate_per_s, cv2, step_s)  # that come up to a step before it or after it
+        quantum, self._budget = _quantum(batch, rate_per_s * max(1.0, 1 + mates / 2), decodes)
+        self._seconds = _seconds(batch, decodes, quantum, self._budget)
+        mean = batch.prompt_tokens / quantum
+        self._flow = rate_per_s * mean  # a second
+        self._grain = mean * (batch.prompt_cv2 + max(0.0, 1 + mates))  # variance of what flows, over its mean
+        self._quantum_s = prefill_s / mean
+
+        amounts, shares = (np.array(each) for each in zip(*batch.lengths.fresh(), strict=True))
+        whole = np.minimum(amounts / quantum, QUANTA - 1.0)
+        low = whole.astype(np.intp)
+        length = np.bincount(low, shares * (low + 1 - whole), 2 * QUANTA)
+        length += np.bincount(low + 1, shares * (whole - low), 2 * QUANTA)
+        # The transform of a compound law is a function of the transform of what is compounded.
+        one, sized = np.fft.rfft(np.stack([length, length * np.arange(2 * QUANTA)]))
+        self._one = one
+        self._come, mates_alone = _clumped(rate_per_s * self._seconds, mates, rate_per_s * step_s, one)
+        self._own = np.stack([one * mates_alone, sized * mates_alone])  # an arrival, with who came meanwhile
+
+    def prompts(self) -> Prompts:
+        """Solve it, and look at it as an arrival does."""
+        np, seconds, budget = self._np, self._seconds, self._budget
+        states = self._states()
+        computed = np.minimum(np.arange(QUANTA), budget)
+        mean_step_s = float((states * seconds[computed]).sum())
+        left, level, new, own, shares = self._met(states * seconds[computed] / mean_step_s)
+
+        passed = (np.arange(self.instants) + 0.5) / self.instants
+        full_s, flow = float(seconds[-1]), self._flow
+        ahead = (left + own)[:, None] + np.outer(new - own, passed)
+        before = np.maximum(np.ceil(ahead / budget - 1e-9) - 1, 0)  # full steps, before the one it ends in
+        there = np.maximum((left + new)[:, None] - before * (budget - flow * full_s), 0.0)
+        last = np.minimum(there, budget)
+        last_s = np.interp(last, np.arange(budget + 1), seconds)
+        boundary_s = before * full_s + last_s
+        waits_s = boundary_s + np.outer(seconds[level], 1 - passed)
+        behind = there - last + flow * last_s
+        weights = np.repeat(shares / self.instants, self.instants)
+
+        def mean(values: Floats) -> float:
+            return float((values.ravel() * weights).sum())
+
+        # The prompts that are there when its last step starts will stall others only.
+        numbers = np.arange(QUANTA)
+        after = float((states * numbers).sum())
+        spread = mean(behind**2 + self._grain * flow * last_s) - mean(behind) ** 2
+        spread += float((states * numbers**2).sum()) - after**2
+        return Prompts(
+            steps=(seconds, np.bincount(computed, states, budget + 1)),
+            waits=_binned(waits_s.ravel(), weights),
+            boundary_waits=_binned(boundary_s.ravel(), weights),
+            mean_wait_s=mean(waits_s),
+            mean_step_s=mean_step_s,
+            steps_waited=1.5 + mean(before),
+            behind_s=self._behind_s(behind.ravel(), weights, mean_step_s)
+            if self._decode_steps <= SHORT
+            else (mean(behind) - after) * self._quantum_s,
+            behind_var=spread * self._quantum_s**2,
+        )
+
+    def _states(self) -> Floats:
+        """How often a step starts with so many quanta to compute."""
+        np, budget = self._np, self._budget
+        come = np.fft.irfft(self._come)[:, :QUANTA]
+        chain = np.zeros((QUANTA, QUANTA))
+        chain[: budget + 1] = come[:QUANTA]
+        for left in range(1, QUANTA - budget):
+            chain[budget + left, left:] = come[budget, :-left]
+        chain[:, -1] += 1 - chain.sum(axis=1)
+        self._chain = chain
+        equations = chain.T - np.eye(QUANTA)
+        equations[-1] = 1.0
+        right = np.zeros(QUANTA)
+        right[-1] = 1.0
+        states = np.maximum(np.linalg.solve(equations, right), 0.0)
+        shares: Floats = states / states.sum()
+        return shares
+
+    def _behind_s(self, behind: Floats, weights: Floats, mean_step_s: float) -> float:
+        """What a sequence of few steps sees of it: a step computes no more than its budget."""
+        np, seconds = self._np, self._seconds
+        steps_s = seconds[np.minimum(np.arange(QUANTA), self._budget)]
+        more_s = np.zeros(QUANTA)
+        for _ in range(self._decode_steps):
+            more_s = steps_s - mean_step_s + self._chain @ more_s
+        found_s = float((np.interp(behind, np.arange(QUANTA), more_s) * weights).sum())
+        return found_s * float(seconds[0]) / mean_step_s
+
+    def _met(self, met: Floats) -> tuple[Floats, NDArray[np.intp], Floats, Floats, Floats]:
+        """What arrivals find, case by case: left over, computed meanwhile, come meanwhile, their own; how
+        often.
+
+        Its own is the mean, given all that comes in the same step.
+        """
+        np, budget = self._np, self._budget
+        seen = np.flatnonzero(met > RARE)
+        level = np.minimum(seen, budget)
+        joined, owned = np.maximum(np.fft.irfft(self._own[:, level])[:, :, :QUANTA], 0.0)
+        shares = (met[seen] / joined.sum(axis=1))[:, None] * joined
+        row, new = np.nonzero(shares > RARE)
+        kept = shares[row, new]
+        own = np.minimum(owned[row, new] / joined[row, new], new)
+        return (seen - level)[row].astype(float), level[row], new.astype(float), own, kept / kept.sum()
+
+
+def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tuple[Complex, Complex]:
+    """For each number that is expected in a step, the transform of what comes, and of an arrival's mates.
+
+    Positive mates: batches of geometric size, mean 1 + mates/2, that come as a Poisson process. Negative
+    ones: a part of what comes is as even as it can be, m or m + 1; of it an arrival has fewer mates, by that
+    part of the `usual` number if that is below 1.
+    """
+    import numpy as np
+
+    if mates >= 0:
+        size = 1 + mates / 2
+        rest = size - (size - 1) * one
+        come = np.exp(np.outer(expected / size, one / rest - 1))
+        return come, come / (rest * rest)
+    part = min(1.0, (-mates / usual) ** 0.5)
+    even = (part * expected)[:, None]
+    sure = np.floor(even)
+    power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
+    random = np.exp(np.outer((1 - part) * expected, one - 1))
+    power_of_sure = np.where(sure > 0, power * one, 1)
+    come = random * power_of_sure * (1 + more * (one - 1))
+    fewer = (sure * (1 - more) * power + (sure + 1) * more * power_of_sure) / even
+    return come, (1 - part) * come + part * random * fewer
+
+
+def _quantum(batch: Batch, rate_per_s: float, decodes: float) -> tuple[float, int]:
+    """Tokens of a quantum, so that all that usually waits is in the chain; and quanta of a step's budget."""
+    budget = max(1.0, batch.engine.max_batched_tokens - decodes)
+    typical = batch.prompt_tokens * (1 + batch.prompt_cv2)
+    longest = max(tokens for tokens, _ in batch.lengths.fresh())
+    prefill_s = batch.prefill_s(decodes)
+    flow = rate_per_s * batch.prompt_tokens * batch.decode_s(decodes) / max(0.02, 1 - rate_per_s * prefill_s)
+    used = min(0.98, rate_per_s * batch.prompt_tokens * batch.step_s(decodes, budget) / budget)
+    # The arrival itself and one more, what comes in a step, and what is left of those before.
+    reach = longest + typical + flow + 4 * (flow * typical) ** 0.5 + 4 * used * typical / (1 - used)
+    if reach <= budget:
+        quantum = reach / (QUANTA - 1)
+        return batch.prompt_tokens / max(1.0, batch.prompt_tokens // quantum), QUANTA - 1
+    quanta = max(1, int(budget / reach * (QUANTA - 1)))
+    return budget / quanta, quanta
+
+
+def _seconds(batch: Batch, decodes: float, quantum: float, budget: int) -> Floats:
+    """Of a step that computes 0, 1, ... quanta."""
+    import numpy as np
+
+    asked = sorted({round(budget * (each / 12) ** 2) for each in range(13)} | {1})
+    known = [batch.step_s(decodes, each * quantum) for each in asked]
+    seconds: Floats = np.interp(np.arange(budget + 1), asked, known)
+    return seconds
+
+
+def _binned(times_s: Floats, shares: Floats) -> Law:
+    """The law of times, gathered into equal bins, each with its mean; the latest are all in the last."""
+    import numpy as np
+
+    least = float(times_s.min())
+    mean = float((times_s * shares).sum())
+    deviation = float((times_s * times_s * shares).sum() - mean * mean)
+    most = min(float(times_s.max()), mean + 10 * max(deviation, 0.0) ** 0.5)
+    width = (most - least) / BINS or 1.0
+    places = np.minimum((times_s - least) / width, BINS - 1).astype(np.intp)
+    held = np.bincount(places, shares, BINS).astype(float)
+    sums = np.bincount(places, shares * times_s, BINS).astype(float)
+    kept = held > 0
+    return sums[kept] / held[kept], held[kept]

@@ -1,0 +1,1 @@
+"""Which deployment serves a load within its budgets at the least cost?"""

@@ -1,0 +1,313 @@
+"""What does one deployment cost at least, and what exactly, if it holds the budgets?
+
+The least takes two steps of a batch to know; the exact figure takes the latencies at a rate, which is ten
+times the work. A search asks for the second only where the first may be the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from math import ceil, inf, nan
+
+import msgspec
+
+from tidegate.core.errors import ConfigurationError
+from tidegate.perf.deployment import Deployment
+from tidegate.plan.alternatives import Point
+from tidegate.plan.answer import Gates, Impossible
+from tidegate.plan.ask import Ask, Replica
+from tidegate.plan.ceilings import CLOSE, highest
+from tidegate.plan.closed.clients import ClosedCrowd
+from tidegate.plan.disaggregated.apart import Sides
+from tidegate.plan.disaggregated.link import Link
+from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
+from tidegate.plan.laws.batching import Batch
+from tidegate.plan.search.candidates import bits_of
+from tidegate.plan.served import LIGHT, ServedStation, lengths_of
+from tidegate.plan.sizing import MOST_REPLICAS, NEAR, Size, fewest, holds, size_of
+
+AskFor = Callable[[Deployment], Ask]
+"""The question about one of them; ConfigurationError where there is not even room for its weights."""
+Key = tuple[float, float, float]
+"""By which one is better than another: cost, then more bits of weights, then of the cache."""
+
+
+class Whole:
+    """Replicas that do both, of one deployment."""
+
+    kind = "aggregated"
+
+    def __init__(self, ask: Ask, deployment: Deployment) -> None:
+        self.ask, self.deployment = ask, deployment
+        assert isinstance(ask.replica, Replica)
+        self.replica = ask.replica
+        self.priced = ask.terms.per_hour_usd is not None
+        self._bits = tuple(-bits for bits in bits_of(deployment))
+
+    @cached_property
+    def station(self) -> ServedStation | None:
+        """None where it is plain that no rate holds the budgets."""
+        load, terms = self.ask.load, self.ask.terms
+        if load.longest_tokens > self.replica.longest_tokens:
+            return None
+        ttft_s, tpot_s = self.alone
+        budgets = terms.budgets
+        if (budgets.ttft_s is not None and ttft_s > budgets.ttft_s) or (
+            budgets.tpot_s is not None and tpot_s > budgets.tpot_s
+        ):
+            return None
+        return ServedStation(self.replica, load, terms)
+
+    @cached_property
+    def alone(self) -> tuple[float, float]:
+        """TTFT and TPOT of a request that meets no other: no rate has less."""
+        load = self.ask.load
+        if load.closed:
+            gates = Gates(batch=self.replica.engine.max_num_seqs)
+            found = ClosedCrowd(self.replica, load, gates, users=1).latencies(self.ask.terms)
+            return found.ttft_s.at_percentile, found.tpot_s.at_percentile
+        batch = Batch(self.replica.engine, lengths_of(load))
+        return batch.alone_s(batch.prompt_tokens), batch.saturated(1).tpot_s
+
+    @cached_property
+    def floor(self) -> Key:
+        """No plan for it is better."""
+        station = self.station
+        assert station is not None
+        return self._key(*self._least(station))
+
+    @cached_property
+    def size(self) -> Size | None:
+        """In full; None where it does not hold the budgets."""
+        station, load = self.station, self.ask.load
+        if station is None:
+            return None
+        if load.users is not None:
+            found = size_of(self.ask)
+            return found if isinstance(found, Size) and found.spare_replicas >= 0 else None
+        if load.requests_per_s is None:
+            return self._most(station)
+        return self._fewest(station, load.requests_per_s)
+
+    @cached_property
+    def key(self) -> Key | None:
+        """How good it is; None where it does not hold the budgets."""
+        return None if self.size is None else self._key(self.size.replicas, self.size.requests_per_s)
+
+    @cached_property
+    def point(self) -> Point:
+        """As told."""
+        size = self.size
+        assert size is not None
+        terms = self.ask.terms
+        if terms.within_s is not None:
+            ttft_s, tpot_s = nan, size.station.full_tpot_s
+        else:
+            found = (
+                size.crowd.latencies(terms)
+                if size.crowd is not None
+                else size.station.latencies(size.requests_per_s, size.replicas)
+            )
+            assert found is not None
+            ttft_s, tpot_s = found.ttft_s.at_percentile, found.tpot_s.at_percentile
+        return _point(
+            self,
+            replicas=size.replicas,
+            accelerators=size.replicas * self.replica.accelerators,
+            spare_replicas=max(0, min(size.spare_replicas, terms.spare_replicas)),
+            requests_per_s=size.requests_per_s,
+            utilisation=size.utilisation,
+            concurrency_per_replica=size.station.gates.least,
+            binding=size.station.bound.binding,
+            ttft_s=ttft_s,
+            tpot_s=tpot_s,
+        )
+
+    def _least(self, station: ServedStation) -> tuple[float, float]:
+        """Replicas that are needed at least, and the rate that they carry."""
+        load, terms, each = self.ask.load, self.ask.terms, station.sustained_per_s
+        rate = load.requests_per_s
+        if rate is not None:
+            if terms.replicas is not None:
+                return terms.replicas, rate
+            full = rate / each * (1 - NEAR)
+            return max(1, ceil(full)) + terms.spare_replicas, rate
+        if load.users is not None:
+            return terms.replicas or self._least_for_users(station, load.users), nan
+        replicas = terms.replicas or 1
+        return replicas, terms.target_utilisation * replicas * each
+
+    def _least_for_users(self, station: ServedStation, users: int) -> int:
+        """They send the less the longer they wait; within the budgets, at least so much."""
+        budgets, load, terms = self.ask.terms.budgets, self.ask.load, self.ask.terms
+        if load.closed:  # a target is of places, of which each of them always has one
+            by_places = ceil(users / (terms.target_utilisation * station.gates.least) * (1 - NEAR))
+            return max(1 + terms.spare_replicas, by_places)
+        longest_s = inf
+        if budgets.e2e_s is not None:
+            longest_s = budgets.e2e_s
+        elif budgets.ttft_s is not None and budgets.tpot_s is not None:
+            longest_s = budgets.ttft_s + budgets.tpot_s * load.output_tokens
+        rate = users / (load.think_s + longest_s)
+        by_target = ceil(rate / (terms.target_utilisation * station.sustained_per_s) * (1 - NEAR))
+        return max(1 + terms.spare_replicas, by_target)
+
+    def _fewest(self, station: ServedStation, rate: float) -> Size | None:
+        """As `sizing.size_of`, which looks for how many may be lost; here it is enough that the spare may."""
+        terms, each = self.ask.terms, station.sustained_per_s
+        spare = terms.spare_replicas
+        least = max(1, ceil(rate / each * (1 - NEAR)))
+        by_target = ceil(rate / (terms.target_utilisation * each) * (1 - NEAR))
+        if least > MOST_REPLICAS:
+            return None
+        replicas = terms.replicas or max(least + spare, by_target)
+        if not holds(station, terms, rate, max(least, replicas - spare)):
+            if terms.replicas is not None or not self._ever(station):
+                return None
+            needed = fewest(station, terms, rate)
+            if isinstance(needed, Impossible):
+                return None
+            replicas = needed + spare
+        if replicas < least + spare:
+            return None
+        return Size(replicas=replicas, spare_replicas=spare, requests_per_s=rate, station=station)
+
+    def _most(self, station: ServedStation) -> Size | None:
+        terms = self.ask.terms
+        if not self._ever(station):
+            return None
+        replicas = terms.replicas or 1
+        spare = min(terms.spare_replicas, replicas - 1)
+        most = terms.target_utilisation * replicas * station.sustained_per_s
+        rate = highest(lambda each: holds(station, terms, each, replicas - spare), most, CLOSE)
+        if not rate:
+            return None
+        return Size(replicas=replicas, spare_replicas=spare, requests_per_s=rate, station=station)
+
+    def _ever(self, station: ServedStation) -> bool:
+        """Whether requests that hardly meet are within the budgets."""
+        return holds(station, self.ask.terms, LIGHT * station.sustained_per_s, 1)
+
+    def _key(self, replicas: float, rate: float) -> Key:
+        return cost_key(self.ask, replicas * self.replica.accelerators, rate), *self._bits  # type: ignore[return-value]
+
+
+class Apart:
+    """Replicas for prompts and replicas that decode, of one deployment."""
+
+    kind = "disaggregated"
+
+    def __init__(self, ask: Ask, deployment: Deployment, link: Link) -> None:
+        self.ask, self.deployment, self._link = ask, deployment, link
+        assert isinstance(ask.replica, Replica)
+        self.replica = ask.replica
+        self.priced = ask.terms.per_hour_usd is not None
+        self._bits = tuple(-bits for bits in bits_of(deployment))
+
+    @cached_property
+    def station(self) -> Sides | None:
+        """None where it is plain that no rate holds the budgets."""
+        engine, load, budgets = self.replica.engine, self.ask.load, self.ask.terms.budgets
+        if load.longest_tokens > min(engine.context_tokens, engine.kv_tokens):
+            return None
+        try:
+            sides = Sides(self.ask, self.replica, self._link)
+        except ConfigurationError:
+            return None
+        if not sides.decode.sustained_per_s or not sides.prefill.sustained_per_s:
+            return None
+        late = budgets.ttft_s is not None and sides.prefill.batch.alone_s(load.prompt_tokens) > budgets.ttft_s
+        return None if late else sides
+
+    @property
+    def alone(self) -> tuple[float, float]:
+        """TTFT and TPOT of a request that meets no other: no rate has less."""
+        sides, load = self.station, self.ask.load
+        assert sides is not None
+        left = 1 - load.prefix_hit_ratio
+        tpot_s = sides.decode.batch.saturated(1).tpot_s + sides.transfer.alone_s / sides.gaps
+        return sides.prefill.batch.alone_s(load.prompt_tokens * left), tpot_s
+
+    @cached_property
+    def floor(self) -> Key:
+        """No plan for it is better."""
+        assert self.station is not None
+        return self._key(sum(least_replicas(self.ask, self.station)))
+
+    @cached_property
+    def size(self) -> SizeApart | None:
+        """In full; None where it does not hold the budgets."""
+        found = size_apart(self.ask, self.replica, self._link, self.station)
+        return found if isinstance(found, SizeApart) else None
+
+    @cached_property
+    def key(self) -> Key | None:
+        """How good it is; None where it does not hold the budgets."""
+        size = self.size
+        return None if size is None else self._key(size.prefill_replicas + size.decode_replicas)
+
+    @cached_property
+    def point(self) -> Point:
+        """As told."""
+        size = self.size
+        assert size is not None
+        used = size.utilisations
+        parts = {"prefill": "compute", "link": "link", "decode": "bandwidth"}
+        found = _point(
+            self,
+            replicas=size.prefill_replicas + size.decode_replicas,
+            accelerators=size.accelerators,
+            spare_replicas=2 * self.ask.terms.spare_replicas,
+            requests_per_s=size.requests_per_s,
+            utilisation=size.utilisation,
+            concurrency_per_replica=size.sides.decode.gates.least,
+            binding=parts[max(used, key=used.__getitem__)],
+            ttft_s=size.latencies.ttft_s.at_percentile,
+            tpot_s=size.latencies.tpot_s.at_percentile,
+        )
+        return msgspec.structs.replace(found, prefill_replicas=size.prefill_replicas)
+
+    def _key(self, replicas: float) -> Key:
+        rate = self.ask.load.requests_per_s or 0.0
+        return cost_key(self.ask, replicas * self.replica.accelerators, rate), *self._bits  # type: ignore[return-value]
+
+
+Candidate = Whole | Apart
+
+
+def cost_key(ask: Ask, accelerators: float, rate: float) -> float:
+    """US dollars an hour for the same load, else per million output tokens; an unknown price as a dollar."""
+    price = 1.0 if ask.terms.per_hour_usd is None else ask.terms.per_hour_usd
+    if ask.load.requests_per_s is not None or ask.load.users is not None:
+        return price * accelerators
+    return price * accelerators / per_hour_tokens(ask, rate) * 1e6
+
+
+def per_hour_tokens(ask: Ask, rate: float) -> float:
+    """Output tokens in an hour at the mean rate."""
+    return rate / ask.load.peak_ratio * ask.load.output_tokens * 3600
+
+
+def _point(candidate: Candidate, **figures: object) -> Point:
+    ask, deployment = candidate.ask, candidate.deployment
+    price, accelerators = ask.terms.per_hour_usd, figures["accelerators"]
+    assert isinstance(accelerators, int)
+    rate = figures["requests_per_s"]
+    assert isinstance(rate, int | float)
+    return Point(
+        accelerator=deployment.accelerator.name,
+        replica=candidate.replica.name,
+        kind=candidate.kind,  # type: ignore[arg-type]
+        tp=deployment.tp,
+        attention_dp=deployment.attention_dp,
+        ep=deployment.ep,
+        weights=deployment.precision,
+        kv=deployment.kv,
+        prefill_replicas=None,
+        cost_per_hour=None if price is None else price * accelerators,
+        cost_per_million_output_tokens=(
+            None if price is None else price * accelerators / per_hour_tokens(ask, rate) * 1e6
+        ),
+        **figures,  # type: ignore[arg-type]
+    )

@@ -1,0 +1,1 @@
+"""`tidegate catalog`: which models and accelerators are known, and what of them?"""

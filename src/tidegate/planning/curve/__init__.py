@@ -1,0 +1,1 @@
+"""`tidegate plan --curve`: latency over load, drawn in characters and told in words."""

@@ -1,0 +1,1 @@
+"""`tidegate plan --emit`: the plan as files that `serve` and `simulate` take."""

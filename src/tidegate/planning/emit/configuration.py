@@ -1,0 +1,189 @@
+"""Which configuration serves a plan, with the reason of every figure above it?
+
+URLs are placeholders, and so is the key of each tenant: nobody has it, until it is replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from tidegate.core.curve import Curve, Linear
+from tidegate.plan.advised import Advice, Figure, StepAdvice, TenantAdvice
+from tidegate.plan.answer import Answer
+from tidegate.plan.ask import Ask, HandFigures
+from tidegate.plan.tenants import DEFAULT, Tenant, classes_of
+from tidegate.planning.emit.yaml_lines import Lines, inline
+
+PLENTY_TOKENS = 2**24
+"""KV cache, context and step of a replica of which two figures are known: they bound nothing."""
+HEADER = (
+    "Replace the URLs, and the keys: nobody has these (`tidegate key new` makes some). Then: tidegate config "
+    "check {file}; tidegate serve {file}",
+    "Would it hold? tidegate simulate {file} --traffic {traffic} --for {span} --repeat 5",
+)
+
+
+def configuration_text(
+    plan: tuple[Ask, Answer, Advice],
+    tenants: Sequence[Tenant],
+    *,
+    model: str,
+    header: Sequence[str],
+) -> str:
+    """The file, with one pool named `model`."""
+    ask, answer, advice = plan
+    lines = Lines()
+    lines.comment(f"Written by `tidegate plan --emit`. {answer.summary}")
+    lines.comment(answer.because)
+    for text in header:
+        lines.blank()
+        lines.comment(text)
+    for warning in advice.warnings:
+        lines.blank()
+        lines.comment(f"Note: {warning}")
+    lines.blank()
+    _pool(lines, ask, answer, advice, model)
+    lines.blank()
+    _classes(lines, ask, advice)
+    lines.blank()
+    _tenants(lines, advice, tenants)
+    lines.blank()
+    lines.comment("Credits per token, as the seconds that one more of it takes.")
+    lines.key(0, "weights")
+    _figures(lines, 1, advice.weights)
+    lines.blank()
+    _simulation(lines, ask, answer, model)
+    return str(lines)
+
+
+def _figures(lines: Lines, depth: int, advice: msgspec.Struct) -> None:
+    """Every figure of a struct that has a value, under its own name."""
+    for name in advice.__struct_fields__:
+        figure = getattr(advice, name)
+        if isinstance(figure, Figure):
+            _figure(lines, depth, name, figure)
+
+
+def _figure(lines: Lines, depth: int, key: str, figure: Figure) -> None:
+    if figure.value is None:
+        lines.comment(f"{key}: {figure.reason}", depth)
+    else:
+        lines.key(depth, key, figure.value, figure.reason)
+
+
+def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) -> None:
+    lines.key(0, "pools")
+    lines.key(1, model, reason="The model name that clients send.")
+    lines.key(2, "replicas", reason=f"{answer.replicas}, {answer.spare_replicas} of them spare.")
+    for number in range(1, answer.replicas + 1):
+        name = f"replica-{number}"
+        lines.item(3, {"name": name, "url": f"http://{name}.example:8000"})
+    if not isinstance(ask.replica, HandFigures):
+        lines.key(2, "context_tokens", ask.replica.engine.context_tokens, "What the engine takes.")
+    lines.key(2, "gate", reason="Of each replica.")
+    _figures(lines, 3, advice.gate)
+    lines.key(2, "queue")
+    _figures(lines, 3, advice.queue)
+    lines.key(2, "routing")
+    lines.key(3, "policy", advice.routing.value, advice.routing.reason)
+    lines.key(2, "prediction")
+    _figures(lines, 3, advice.prediction)
+    lines.key(2, "deadlines")
+    _figures(lines, 3, advice.deadlines)
+    value = "" if any(step.active for step in advice.degradation) else []
+    reason = "Under pressure, in this order; protected classes are left alone."
+    lines.key(2, "degradation", value, reason)
+    for step in advice.degradation:
+        _step(lines, step)
+
+
+def _step(lines: Lines, step: StepAdvice) -> None:
+    figures: dict[str, object] = {
+        "step": step.step,
+        "above": step.above,
+        "below": step.below,
+        "max_tokens": step.max_tokens,
+        "dwell_s": step.dwell_s,
+        "classes": step.classes,
+    }
+    if step.step == "fallback":
+        figures["pool"] = "another-pool"
+    if step.active:
+        lines.item(3, figures, step.reason)
+    else:
+        lines.comment(step.reason, 3)
+        lines.comment(f"- {inline(figures)}", 3)
+
+
+def _classes(lines: Lines, ask: Ask, advice: Advice) -> None:
+    classes = classes_of(ask.load)
+    if len(classes) > 1:
+        lines.comment("Highest priority first: put them in your order.")
+    lines.key(0, "classes")
+    budgets = {name: value for name, value in msgspec.structs.asdict(ask.terms.budgets).items() if value}
+    for name in classes:
+        lines.key(1, name)
+        _figure(lines, 2, "max_wait_s", advice.queue.max_wait_s[name])
+        if budgets:
+            share = f"P{100 * ask.terms.percentile:g}"
+            lines.key(2, "budgets", budgets, f"Measured against, at {share}; what is enforced are deadlines.")
+
+
+def _tenants(lines: Lines, advice: Advice, tenants: Sequence[Tenant]) -> None:
+    lines.key(0, "tenants")
+    for number, tenant in enumerate(tenants, 1):
+        own = advice.tenants[tenant.name]
+        lines.key(1, tenant.name)
+        lines.key(2, "weight", own.weight)
+        classes = list(dict.fromkeys(kind.class_ or DEFAULT for kind in tenant.kinds))
+        lines.key(2, "class", classes[0])
+        if len(classes) > 1:
+            lines.key(2, "classes", classes)
+        _limits(lines, own)
+        lines.key(2, "keys", {"replace-me": {"sha256": f"{number:064x}"}})
+
+
+def _limits(lines: Lines, own: TenantAdvice) -> None:
+    lines.key(2, "limits", reason=f"TTFT within these limits, whatever others do: {own.ttft_bound_s.reason}")
+    _figure(lines, 3, "tokens_per_minute", own.tokens_per_minute)
+    _figure(lines, 3, "burst_s", own.burst_s)
+
+
+def _simulation(lines: Lines, ask: Ask, answer: Answer, model: str) -> None:
+    lines.comment("What `tidegate simulate` takes the fleet to be; `serve` ignores it.")
+    lines.key(0, "simulation")
+    lines.key(1, "pools")
+    lines.key(2, model)
+    if isinstance(ask.replica, HandFigures):
+        reason = "Two figures: a step takes as long however many are in it, and prompts take none."
+        lines.key(3, "curve", {"a_s": ask.replica.tpot_s}, reason)
+        tokens = dict.fromkeys(("max_batched_tokens", "kv_tokens", "context_tokens"), PLENTY_TOKENS)
+        lines.key(3, "engine", {"max_num_seqs": answer.concurrency_per_replica, **tokens})
+    else:
+        engine = ask.replica.engine
+        _curve(lines, engine.curve, ask.replica.name)
+        started = {name: getattr(engine, name) for name in _ENGINE}
+        started["prefix_cache"] = ask.load.prefix_hit_ratio > 0
+        lines.key(3, "engine", started)
+    lines.key(1, "clients", {"max_retries": 0}, "A refused request stays refused, and is counted as that.")
+
+
+def _curve(lines: Lines, curve: Curve, name: str) -> None:
+    """Tables a part a line: they are long."""
+    if isinstance(curve, Linear):
+        lines.key(3, "curve", msgspec.structs.asdict(curve), f"Seconds of a step of {name}.")
+        return
+    lines.key(3, "table", reason=f"Seconds of a step of {name}.")
+    for key, part in _parts(curve):
+        lines.key(4, key, part)
+
+
+def _parts(curve: msgspec.Struct) -> Iterator[tuple[str, object]]:
+    for name in curve.__struct_fields__:
+        if (part := getattr(curve, name)) is not None:
+            yield name, msgspec.to_builtins(part)
+
+
+_ENGINE = ("max_num_seqs", "max_batched_tokens", "kv_tokens", "context_tokens", "block_tokens")

@@ -1,0 +1,43 @@
+"""How does an answer become a configuration, and how is that told?
+
+`configured` advises, for the tenants that were named; `carry_out` writes the files and simulates.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+import typer
+
+from tidegate.plan.advice.advising import advise
+from tidegate.plan.answer import Answer
+from tidegate.plan.ask import Ask
+from tidegate.plan.tenants import tenants_of
+from tidegate.planning.wanted import Wanted
+
+
+def configured(ask: Ask, answer: Answer, wanted: Wanted) -> Answer:
+    """The answer with its advice. Raises ConfigurationError for tenants whom the load does not know."""
+    advice = advise(ask, answer, tenants_of(ask.load, wanted.weights))
+    return msgspec.structs.replace(answer, advice=advice)
+
+
+def carry_out(ask: Ask, answer: Answer, wanted: Wanted) -> Answer:
+    """Write and simulate what is wanted; what was simulated is in the answer. Raises ConfigurationError."""
+    assert answer.advice is not None
+    planned, tenants = (ask, answer, answer.advice), tenants_of(ask.load, wanted.weights)
+    if wanted.emit is not None:
+        from tidegate.planning.emit.emitting import emitted, traffic_path, write
+
+        write(emitted(planned, tenants, wanted.emit, wanted.model), wanted.emit, force=wanted.force)
+        typer.echo(f"wrote {wanted.emit} and {traffic_path(wanted.emit)}", err=True)
+    if not wanted.verify:
+        return answer
+    # It needs numpy and the simulator, which nobody else here does.
+    from tidegate.planning.verify.simulating import Effort, verify
+    from tidegate.planning.verify.verdict import Verified
+
+    found = verify(planned, tenants, Effort(jobs=os.cpu_count() or 1))
+    told = {name: getattr(answer, name) for name in answer.__struct_fields__}
+    return Verified(**told, verify=found)

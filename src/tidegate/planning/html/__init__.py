@@ -1,0 +1,1 @@
+"""`tidegate plan --html`: all that is told at a terminal, as a page."""

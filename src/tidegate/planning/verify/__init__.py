@@ -1,0 +1,1 @@
+"""`tidegate plan --verify`: does the simulation say what the plan says?"""

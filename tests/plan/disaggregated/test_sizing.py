@@ -1,0 +1,213 @@
+"""Are prompts apart from decoding sized by both sides and the link, as a simulation of them says?"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tidegate.catalog.catalog import Catalog
+from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
+from tidegate.perf.deployment import Deployment
+from tidegate.plan.answer import Answer, Impossible
+from tidegate.plan.ask import Ask, Kind, Load, Replica, Terms
+from tidegate.plan.deployed import deployed
+from tidegate.plan.disaggregated.answering import comparison_of, disaggregated_answer
+from tidegate.plan.disaggregated.apart import Pair, Sides
+from tidegate.plan.disaggregated.link import Link
+from tidegate.plan.disaggregated.sizing import link_of, size_apart
+from tidegate.sim.disaggregated import Disaggregated
+from tidegate.sim.happening import FINISHED, Happening
+from tidegate.sim.profiles import Profile
+from tidegate.sim.sequence import Sequence
+from tidegate.sim.settings import Disaggregation, ReplicaSettings
+from tidegate.sim.settings import Link as SimulatedLink
+
+CATALOG = Catalog.shipped()
+PROMPT, OUTPUT = 8192, 150
+KV_BYTES = 2 * 80 * 8 * 128 * 2 * PROMPT  # keys and values, layers, heads, their size, fp16: 2.68 GB
+TERMS = Terms(budgets=Budgets(ttft_s=3.0, tpot_s=0.05), per_hour_usd=2.95)
+
+
+def replica(model: str = "Llama-3.1-70B", tp: int = 4, gpu: str = "h100-sxm") -> Replica:
+    """In 16 bits."""
+    return deployed(Deployment(model=CATALOG.model(model), accelerator=CATALOG.accelerator(gpu), tp=tp))
+
+
+def ask_of(
+    rate: float, one: Replica, prompt: float = PROMPT, output: float = OUTPUT, *, terms: Terms = TERMS
+) -> Ask:
+    """For equal requests."""
+    load = Load(kinds=(Kind(prompt_tokens=prompt, output_tokens=output),), requests_per_s=rate)
+    return Ask(load=load, replica=one, terms=terms)
+
+
+def planned(rate: float, link: Link, terms: Terms = TERMS) -> Answer:
+    """Of the worked case, which must be possible."""
+    one = replica()
+    answer = disaggregated_answer(ask_of(rate, one, terms=terms), one, link)
+    assert isinstance(answer, Answer), answer
+    return answer
+
+
+@pytest.mark.parametrize("rate", [0.5, 2, 8])
+def test_the_worked_case(rate: float) -> None:
+    """2.68 GB per request: the link carries the rate at 70 %, and one transfer in what TPOT leaves."""
+    answer = planned(rate, Link(bytes_per_s=50e9))
+    apart = answer.disaggregated
+
+    assert apart is not None
+    assert apart.kv_bytes_per_request == KV_BYTES == 2_684_354_560
+    assert apart.link_needed_bytes_per_s == pytest.approx(rate * KV_BYTES / 0.7)
+    assert apart.transfer_s == pytest.approx(KV_BYTES / 50e9)
+    assert apart.link_utilisation == pytest.approx(rate * KV_BYTES / 50e9)
+    assert apart.transfer_budget_s is not None
+    assert apart.link_needed_for_one_bytes_per_s == pytest.approx(KV_BYTES / apart.transfer_budget_s)
+    assert apart.transfer_s < apart.transfer_budget_s < 0.05 * (OUTPUT - 1)
+    # The cache comes in the first gap, so that both the gap and TPOT have it in them.
+    assert apart.first_gap_s > apart.transfer_s
+    assert answer.tpot_s.mean > apart.transfer_s / (OUTPUT - 1)
+    assert answer.ttft_s.at_percentile <= 3.0
+    assert answer.tpot_s.at_percentile <= 0.05
+
+
+def test_each_side_is_sized_by_what_it_does() -> None:
+    """Prompts by compute, decoding by memory; each has a spare one, and their sum is the answer's."""
+    answer = planned(8, Link(bytes_per_s=50e9))
+    apart = answer.disaggregated
+
+    assert apart is not None
+    assert answer.replicas == apart.prefill_replicas + apart.decode_replicas
+    assert answer.accelerators == 4 * answer.replicas
+    assert answer.cost_per_hour == pytest.approx(2.95 * 4 * answer.replicas)
+    assert min(apart.prefill_spare_replicas, apart.decode_spare_replicas) >= 1
+    assert apart.prefill_utilisation <= 0.7
+    assert apart.decode_utilisation <= 0.7
+    used = (apart.prefill_utilisation, apart.link_utilisation, apart.decode_utilisation)
+    assert answer.utilisation == pytest.approx(max(used))
+    assert answer.binding == "compute"
+    # Prompts that stall nobody need fewer accelerators than prompts that stall everybody.
+    assert apart.whole.accelerators is not None
+    assert answer.accelerators < apart.whole.accelerators
+    assert "Aggregated" in comparison_of(answer)
+
+
+def test_a_slow_link_is_told_with_what_would_do() -> None:
+    """By the rate, at 70 %, where all share it; by one transfer, where TPOT leaves less."""
+    one = replica()
+    by_rate = disaggregated_answer(ask_of(2, one), one, Link(bytes_per_s=5e9))
+    assert isinstance(by_rate, Impossible)
+    assert by_rate.binding == "link"
+    assert by_rate.needed == pytest.approx(2 * KV_BYTES / 0.7)
+    assert "7.67 GB/s" in by_rate.remedy
+    assert isinstance(disaggregated_answer(ask_of(2, one), one, Link(bytes_per_s=7.7e9)), Answer)
+
+    by_one = disaggregated_answer(ask_of(0.01, one), one, Link(bytes_per_s=0.4e9))
+    assert isinstance(by_one, Impossible)
+    assert by_one.binding == "link"
+    assert by_one.needed is not None
+    assert by_one.needed > 0.05
+
+
+def test_own_links_make_more_replicas_where_one_is_too_slow() -> None:
+    """Where each replica has one, as the catalogue says, a slow one asks for more of both."""
+    one = replica()
+    slow = size_apart(ask_of(2, one), one, Link(bytes_per_s=2.6e9, shared=False))
+    quick = size_apart(ask_of(2, one), one, Link(bytes_per_s=50e9, shared=False))
+
+    assert not isinstance(slow, Impossible)
+    assert not isinstance(quick, Impossible)
+    assert min(slow.prefill_replicas, slow.decode_replicas) >= 3  # 2 x 2.68 / 2.6 / 0.7
+    assert slow.utilisations["link"] <= 0.7
+    assert quick.decode_replicas < slow.decode_replicas
+    assert one.deployment is not None
+    assert link_of(one.deployment) == Link(bytes_per_s=4 * 50e9, latency_s=quick_latency(), shared=False)
+
+
+def quick_latency() -> float:
+    """Of the catalogue's link."""
+    return CATALOG.accelerator("h100-sxm").link_latency_s
+
+
+def test_answers_of_one_token_are_not_decoded() -> None:
+    """There is nothing to be apart from."""
+    one = replica()
+    with pytest.raises(ConfigurationError, match="one token"):
+        disaggregated_answer(ask_of(1, one, output=1), one, Link(bytes_per_s=50e9))
+
+
+@pytest.mark.parametrize(
+    "model, tp, prompt, output, rate, prefill, decode, link",
+    [
+        ("Llama-3.1-70B", 4, PROMPT, OUTPUT, 1.0, 1, 1, 25e9),
+        ("Llama-3.1-8B", 1, 2000, 100, 10.0, 1, 1, 25e9),
+        ("Llama-3.1-8B", 1, 500, 100, 60.0, 2, 2, 25e9),
+    ],
+)
+def test_a_simulation_says_the_same(
+    model: str, tp: int, prompt: int, output: int, rate: float, prefill: int, decode: int, link: float
+) -> None:
+    """With the same curve, link and replicas, as `tidegate simulate` has them."""
+    one = replica(model, tp)
+    sides = Sides(ask_of(rate, one, prompt, output), one, Link(bytes_per_s=link))
+    found = Pair(sides, prefill).latencies(rate, decode, 0.95)
+    assert found is not None
+
+    ttft, tpot, e2e = _simulated(one, (prompt, output), rate, (prefill, decode, link))
+
+    for name, simulated, plan, within in [
+        ("TTFT", _mean(ttft), found.ttft_s.mean, 0.06),
+        ("TPOT", _mean(tpot), found.tpot_s.mean, 0.03),
+        ("E2E", _mean(e2e), found.e2e_s.mean, 0.03),
+        ("TTFT P95", sorted(ttft)[int(0.95 * len(ttft))], found.ttft_s.p95, 0.15),
+        ("TPOT P95", sorted(tpot)[int(0.95 * len(tpot))], found.tpot_s.p95, 0.06),
+    ]:
+        assert plan == pytest.approx(simulated, rel=within), name
+
+
+def _mean(values: list[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _simulated(
+    one: Replica, lengths: tuple[int, int], rate: float, fleet: tuple[int, int, float], count: int = 1500
+) -> tuple[list[float], list[float], list[float]]:
+    """TTFT, TPOT and E2E of Poisson arrivals."""
+    engine, (prefill, decode, bandwidth) = one.engine, fleet
+    assert one.memory is not None
+    parts = Disaggregation(
+        link=SimulatedLink(bandwidth_bytes_per_s=bandwidth, kv_bytes_per_token=one.memory.kv_bytes_per_token),
+        prefill_replicas=prefill,
+        decode_replicas=decode,
+    )
+    settings = ReplicaSettings(
+        max_num_seqs=engine.max_num_seqs,
+        max_batched_tokens=engine.max_batched_tokens,
+        kv_tokens=engine.kv_tokens,
+        context_tokens=engine.context_tokens,
+    )
+    fleet_of = Disaggregated(Profile(curve=engine.curve, replica=settings, disaggregation=parts), Random(1))
+    arrived: dict[int, float] = {}
+    first: dict[int, float] = {}
+    ended: dict[int, float] = {}
+
+    def see(news: list[Happening]) -> None:
+        for one in news:
+            first.setdefault(one.sequence.id, one.at)
+            if one.kind == FINISHED:
+                ended[one.sequence.id] = one.at
+
+    now, rng = 0.0, Random(7)
+    for number in range(count):
+        now += rng.expovariate(rate)
+        while (at := fleet_of.next_at()) <= now:
+            see(fleet_of.advance(at))
+        arrived[number] = now
+        assert fleet_of.submit(now, Sequence(number, *lengths)) is None
+    while len(ended) < count:
+        see(fleet_of.advance(fleet_of.next_at()))
+    seen = range(count // 10, count)
+    ttft = [first[number] - arrived[number] for number in seen]
+    e2e = [ended[number] - arrived[number] for number in seen]
+    return ttft, [(e - t) / (lengths[1] - 1) for e, t in zip(e2e, ttft, strict=True)], e2e
