@@ -18,8 +18,8 @@ PAGE = """\
 <!-- Written by `python -m accuracy.closed_form`. Change accuracy/closed_form_report.py, not this page. -->
 
 `tidegate plan` computes latencies at a replica by a closed form (`tidegate.plan.laws.steady`), where
-`tidegate simulate` lets each request happen. Both take step times from the same curve, so that this page says
-nothing of real engines: [accuracy](accuracy.md) does. Here {count} cases (`accuracy/closed_form_cases.py`) are
+`tidegate simulate` lets each request happen. Both take step times from the same curve: this page says nothing
+of real engines, which [accuracy](accuracy.md) does. Here {count} cases (`accuracy/closed_form_cases.py`) are
 computed and simulated at {loads} of the sustained rate: {runs} runs each, seeds {first}
 to {last}, without the first {warm_up:.0%} of the requests. A whole governor queues in order of arrival at the
 gate, which lets {gate} in or, where the KV cache holds less, fewer.
