@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 COMPILED := build/installed
+# A file of tests stays in one process, with what it started; ARGS="-n 0" runs all in one.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check test-compiled bench accuracy exactness test-engines format clean
@@ -17,18 +19,18 @@ demo: $(VENV)/.runtime ## watch the gateway hold a rate, on emulated engines (AR
 	@$(BIN)/tidegate demo $(ARGS)
 
 test: $(VENV)/.dev ## run the tests, a real llama.cpp among them (ARGS="tests/policy -k queue" to choose)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 check: $(VENV)/.dev ## everything CI checks: lint, format, types, imports, tests
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 # tests/sim/test_run_cost.py counts lines of Python, which compiled modules do not execute.
 test-compiled: $(COMPILED)/.made ## test the hot modules as C extensions (needs gcc and python3-dev)
-	@TIDEGATE_COMPILE=1 PYTHONPATH=$(COMPILED) $(BIN)/python -m pytest \
+	@TIDEGATE_COMPILE=1 PYTHONPATH=$(COMPILED) $(PYTEST) \
 	  tests/test_compiled.py tests/core tests/policy tests/sim tests/net tests/gateway \
 	  --ignore tests/sim/test_run_cost.py $(ARGS)
 

@@ -1,6 +1,12 @@
-"""Fixtures that every layer may use, and one rule: no example of a Hypothesis law is judged by its time."""
+"""Fixtures that every layer may use, and rules for Hypothesis.
+
+No example of a law is judged by its time. On CI the examples follow from the law's source and are always the
+same, for whether a change may land is no throw of dice; elsewhere each run looks at others.
+"""
 
 from __future__ import annotations
+
+import os
 
 from hypothesis import HealthCheck, settings
 
@@ -8,5 +14,10 @@ from tests.gateway_process import gateway
 
 __all__ = ["gateway"]
 
-settings.register_profile("tidegate", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tidegate",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize="CI" in os.environ,
+)
 settings.load_profile("tidegate")
