@@ -49,7 +49,7 @@ def problem(config: Any) -> str:
 
 @pytest.mark.parametrize(
     "name, total, active",
-    [  # billions, as their makers publish them, remembered
+    [  # billions, as their makers publish them; read in public repositories, 2026-11-30: those of 2026
         ("meta-llama/Llama-3.1-8B", 8.03, None),
         ("meta-llama/Llama-3.1-70B", 70.6, None),
         ("meta-llama/Meta-Llama-3.1-405B", 405.9, None),
@@ -85,6 +85,13 @@ def problem(config: Any) -> str:
         ("XiaomiMiMo/MiMo-V2-Flash", 309, 15),
         ("stepfun-ai/Step-3.7-Flash", 196, 11),
         ("microsoft/Phi-mini-MoE-instruct", 7.6, 2.4),
+        ("moonshotai/Kimi-K3", 2_780, 104),
+        ("deepseek-ai/DeepSeek-V3.2", 671, 37),
+        ("Qwen/Qwen3.5-35B-A3B", 35, 3),
+        ("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8", 120, 12),
+        ("nvidia/NVIDIA-Nemotron-3-Ultra-550B-A55B-BF16", 550, 55),
+        ("Qwen/Qwen3-8B", 8.2, None),
+        ("01-ai/Yi-34B", 34.4, None),
     ],
 )
 def test_published_parameters(name: str, total: float, active: float | None) -> None:

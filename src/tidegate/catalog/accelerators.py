@@ -19,7 +19,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One device, as its makers state it; what of it is reached is `perf`'s.
 
-    Rates are dense, of one device, and links count one direction.
+    Rates are dense, of one device, and links count one direction. The link to the host alone is as measured:
+    nothing calibrates it.
     """
 
     name: str
@@ -28,7 +29,7 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_bytes: int
     """Nominal."""
     usable_bytes: int
-    """What a driver reports to an engine; less than nominal."""
+    """What a driver reports to an engine; less than nominal. Not what nvidia-smi shows, which is more."""
     bandwidth_bytes_per_s: float
     flops_per_s: dict[str, float]
     """By precision: bf16, fp8, int8, fp4. A precision that is missing is computed in bf16."""
@@ -39,6 +40,8 @@ class Accelerator(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """To other nodes."""
     per_node: int
     """Devices that share the fast link."""
+    host_link_bytes_per_s: float | None = None
+    """To the memory of its host, as copies reach it: what is offloaded goes over it. None: not known."""
     power_w: float | None = None
     price: Price | None = None
     aliases: tuple[str, ...] = ()

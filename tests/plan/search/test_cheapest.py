@@ -235,7 +235,7 @@ def test_precisions_are_what_an_accelerator_computes_in() -> None:
         ("Llama-3.1-8B", "h100-sxm", ("bf16", "fp8")),
         ("Llama-3.1-8B", "a100-sxm", ("bf16", "int8")),
         ("Llama-3.1-8B", "b200-sxm", ("bf16", "fp8", "fp4")),
-        ("Llama-3.1-8B", "t4", ("bf16",)),
+        ("Llama-3.1-8B", "t4", ("bf16", "int8")),
         ("DeepSeek-V3", "h100-sxm", ("fp8",)),
     ]:
         assert precisions_of(CATALOG.model(model), CATALOG.accelerator(accelerator)) == expected

@@ -89,7 +89,7 @@ def test_show_an_accelerator() -> None:
     """Every figure with its source and its day, the price with its range."""
     shown = run("show", "h100").stdout
     assert "NVIDIA H100 SXM (h100-sxm)" in shown
-    assert "2.95 USD/h (1.99 to 5.00)" in shown
+    assert "3.99 USD/h (2.69 to 12.29)" in shown
     assert "also: h100," in shown
 
     for name in Catalog.shipped().accelerators:

@@ -55,6 +55,7 @@ class AcceleratorEntry(msgspec.Struct, frozen=True, kw_only=True):
     link_bytes_per_s: float | None = None
     link_latency_s: float | None = None
     node_link_bytes_per_s: float | None = None
+    host_link_bytes_per_s: float | None = None
     per_node: int | None = None
     power_w: float | None = None
     price: PriceEntry | None = None

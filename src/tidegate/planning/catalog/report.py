@@ -41,6 +41,7 @@ _FIGURES = (
     "link_bytes_per_s",
     "link_latency_s",
     "node_link_bytes_per_s",
+    "host_link_bytes_per_s",
     "per_node",
     "power_w",
 )
@@ -203,6 +204,8 @@ def _shown(each: Accelerator) -> Iterator[tuple[str, str]]:
     yield "link_bytes_per_s", _rate(each.link_bytes_per_s)
     yield "link_latency_s", format_duration(each.link_latency_s)
     yield "node_link_bytes_per_s", _rate(each.node_link_bytes_per_s)
+    if each.host_link_bytes_per_s is not None:
+        yield "host_link_bytes_per_s", _rate(each.host_link_bytes_per_s)
     yield "per_node", f"{each.per_node}"
     if each.power_w is not None:
         yield "power_w", f"{each.power_w:g} W"
