@@ -295,6 +295,7 @@ def test_an_engine_that_cannot_be_measured() -> None:
 
         async with serving(whole(404, {})) as server:
             said = await measuring(server.url, watch=True)
-            assert "has no /metrics as vLLM writes them; without --watch, load measures it" in said
+            assert "has no /metrics as vLLM writes them, or SGLang with --enable-metrics" in said
+            assert "without --watch, load measures it" in said
 
     run(main())

@@ -181,12 +181,15 @@ def test_a_page_of_real_vllm() -> None:
 
 
 def test_names_of_older_builds() -> None:
-    """They are understood as those of today."""
+    """They are understood as those of today, and count once where a build writes both."""
     older = PAGE.replace("kv_cache_usage_perc", "gpu_cache_usage_perc").replace(
         "inter_token_latency_seconds", "time_per_output_token_seconds"
     )
+    sizeless = PAGE.replace("kv_cache_size_tokens", "x")
+    both = PAGE + "".join(line + "\n" for line in older.splitlines() if line not in PAGE)
 
-    assert read_page(older, 0.0, "here") == read_page(PAGE, 0.0, "here")
+    for page in (older, both, sizeless):
+        assert read_page(page, 0.0, "here") == read_page(PAGE, 0.0, "here")
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
@@ -195,7 +198,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
     short = [msgspec.structs.replace(each, output_tokens=1) for each in served()[0]]
     idle = [msgspec.json.encode({"at_s": at, "page": PAGE}) for at in range(20)]
     sizeless = [
-        msgspec.json.encode({"at_s": at, "page": page.replace("num_gpu_blocks", "x")})
+        msgspec.json.encode({"at_s": at, "page": page.replace("cache_config_info", "x")})
         for at, page in served()[1]
     ]
     for path, of, said in [

@@ -2,9 +2,9 @@
 
 Between them so many gaps between tokens took so long in sum: their quotient is the mean gap, which is the
 mean step, and their sum over the time that passed is how many sequences decoded at once. The KV cache in use
-says how much context these had, and the prompt tokens what was computed beside. Which quantities suffice:
-vLLM's design of its metrics (docs/design/metrics.md). How long single prompts were is not told, so that the
-quadratic constant stays 0.
+says how much context these had (a prefix that sequences share counts once), and the prompt tokens what was
+computed beside. Which quantities suffice: vLLM's design of its metrics (docs/design/metrics.md). How long
+single prompts were is not told, so that the quadratic constant stays 0.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def points_of(pages: Sequence[Page], kv_tokens: int | None = None) -> list[Point
     not known.
     """
     capacity = kv_tokens or next((page.kv_tokens for page in pages if page.kv_tokens), None)
-    if capacity is None:
+    if any(page.used_tokens(capacity) is None for page in pages):
         raise ConfigurationError(
             ["the pages do not say how large the KV cache is (vllm:cache_config_info): give --kv-tokens"]
         )
     return split([point for before, after in pairwise(pages) for point in _between(before, after, capacity)])
 
 
-def _between(before: Page, after: Page, capacity: int) -> Iterator[Point]:
+def _between(before: Page, after: Page, capacity: int | None) -> Iterator[Point]:
     gone_s = after.at_s - before.at_s
     gaps = _more(before, after, "inter_token_latency_seconds_count")
     gaps_s = _more(before, after, "inter_token_latency_seconds_sum")
@@ -105,7 +105,7 @@ def _between(before: Page, after: Page, capacity: int) -> Iterator[Point]:
     sequences = gaps / passes if passes else gaps_s / gone_s
     steps = passes or gone_s / step_s
     blocks = max(before.block_tokens or 1, after.block_tokens or 1)
-    used = capacity * (before["kv_cache_usage_perc"] + after["kv_cache_usage_perc"]) / 2
+    used = ((before.used_tokens(capacity) or 0.0) + (after.used_tokens(capacity) or 0.0)) / 2
     # The last block of a sequence is half full, in the mean.
     context = max(used - sum(running) / 2 * (blocks - 1) / 2, 0.0)
     prompts = _more(before, after, "prompt_tokens_total") - _more(before, after, "prompt_tokens_cached_total")

@@ -19,7 +19,7 @@ from tidegate.calibrate import scrapes as saved_scrapes
 from tidegate.calibrate.live import MAX_BATCHED_TOKENS, Experiment, Sender
 from tidegate.calibrate.pages import Page
 from tidegate.calibrate.points import Point
-from tidegate.calibrate.told import Scraper, Told, listing_of, told_by
+from tidegate.calibrate.told import Scraper, Told, listing_of, of_page, told_by
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
 
@@ -101,7 +101,8 @@ async def _watched(target: Target, for_s: float, on_cell: Callable[[str], None])
             while monotonic() < ends_at and not stop.is_set():
                 page = await scraper.page(monotonic())
                 if page is None:
-                    problem = "has no /metrics as vLLM writes them; without --watch, load measures it"
+                    problem = "has no /metrics as vLLM writes them, or SGLang with --enable-metrics"
+                    problem += "; without --watch, load measures it"
                     raise ConfigurationError([f"{target.url}: {problem}"])
                 pages.append(page)
                 on_cell(f"{page['num_requests_running']:.0f} at once")
@@ -154,13 +155,7 @@ def _of_pages(pages: Sequence[Page], told: Told, source: str) -> Found:
         raise ConfigurationError(
             [f"{source}: {problem}, and it takes {FEWEST_POINTS}: scrape a busy engine, every second or so"]
         )
-    page = pages[-1]
-    seen = Told(
-        max_num_seqs=_seats(pages),
-        kv_tokens=page.kv_tokens,
-        block_tokens=page.block_tokens,
-        prefix_cache=page.prefix_cache,
-    )
+    seen = Told(max_num_seqs=_seats(pages)).over(of_page(pages[-1]))
     return Found(points=points, told=told.over(seen), source=source)
 
 

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from tidegate.bench.target import ListedModel, Target, client_of, listed_models, origin_of
-from tidegate.calibrate.pages import Page, read_page
+from tidegate.calibrate.pages import Page, SeveralEngines, read_page
 from tidegate.config.problems import did_you_mean, quoted
 from tidegate.core.errors import ConfigurationError, UpstreamError
 from tidegate.net.client import Client
 from tidegate.net.limits import ClientLimits
 
 TIMEOUT_S = 5.0
-LLAMACPP = "llamacpp"
-"""As its list of models calls itself."""
+LLAMACPP, SGLANG = "llamacpp", "sglang"
+"""As their lists of models call themselves."""
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,13 +54,16 @@ class Scraper:
         return None
 
     async def page(self, at_s: float) -> Page | None:
-        """The page of now, or None for one that says too little."""
+        """The page of now, or None for one that says too little. ConfigurationError for several engines'."""
         body = await self.get("/metrics")
         if body is None:
             return None
-        with suppress(ConfigurationError):
-            return read_page(body.decode("utf-8", "replace"), at_s, "/metrics")
-        return None
+        try:
+            return read_page(body.decode("utf-8", "replace"), at_s, f"{self._origin.authority}/metrics")
+        except SeveralEngines:
+            raise
+        except ConfigurationError:
+            return None
 
     async def close(self) -> None:
         """End its connection."""
@@ -68,20 +71,29 @@ class Scraper:
 
 
 async def told_by(target: Target, listed: ListedModel) -> Told:
-    """What the engine says of its bounds, in its list of models, its metrics and its properties."""
-    context = _count(listed.max_model_len)
+    """What the engine says of its bounds: in its list of models, its metrics, and its own configuration.
+
+    Raises ConfigurationError for a server that runs several engines: a batch would be spread over them.
+    """
     scraper = Scraper(target)
     try:
         if listed.owned_by == LLAMACPP:
             return _of_llamacpp(await scraper.get("/props"))
         page = await scraper.page(0.0)
+        info = await scraper.get("/server_info?config_format=json")
+        if info is None and listed.owned_by == SGLANG:
+            info = await scraper.get("/get_server_info")
     finally:
         await scraper.close()
-    if page is None:
-        return Told(context_tokens=context)
+    known = Told(context_tokens=_count(listed.max_model_len)).over(of_server_info(info))
+    return known if page is None else known.over(of_page(page))
+
+
+def of_page(page: Page) -> Told:
+    """What a page of /metrics says of bounds."""
     return Told(
-        context_tokens=context,
         kv_tokens=page.kv_tokens,
+        context_tokens=page.context_tokens,
         block_tokens=page.block_tokens,
         prefix_cache=page.prefix_cache,
     )
@@ -99,19 +111,54 @@ async def listing_of(url: str, key: str, model: str | None) -> ListedModel:
     raise ConfigurationError([f"--model {quoted(model)}: {url} does not serve it; {remedy}"])
 
 
+def of_server_info(body: bytes | None) -> Told:
+    """What SGLang's `/server_info` says, and vLLM's, which it has in its development mode only.
+
+    Source of the names: `server_args.py` and `http_server.py` of SGLang, `config/scheduler.py` of vLLM.
+    """
+    info = _object(body)
+    if isinstance(config := info.get("vllm_config"), dict):
+        return _of_vllm_scheduler(config.get("scheduler_config"))
+    states = info.get("internal_states")
+    state = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
+    return Told(
+        max_num_seqs=_count(state.get("effective_max_running_requests_per_dp"))
+        or _count(info.get("max_running_requests")),
+        # Prompts are computed in chunks of the one, if at all, and else up to the other at once.
+        max_batched_tokens=_count(info.get("chunked_prefill_size")) or _count(info.get("max_prefill_tokens")),
+        kv_tokens=_count(info.get("max_total_num_tokens")),
+        context_tokens=_count(info.get("context_length")),
+        block_tokens=_count(info.get("page_size")),
+        prefix_cache=info.get("disable_radix_cache") is False,
+    )
+
+
+def _of_vllm_scheduler(scheduler: Any) -> Told:
+    if not isinstance(scheduler, dict):
+        return Told()
+    return Told(
+        max_num_seqs=_count(scheduler.get("max_num_seqs")),
+        max_batched_tokens=_count(scheduler.get("max_num_batched_tokens")),
+    )
+
+
 def _of_llamacpp(body: bytes | None) -> Told:
     """Slots of equal size, as /props has them."""
-    props: Any = None
-    with suppress(msgspec.DecodeError):
-        props = msgspec.json.decode(body or b"")
-    if not isinstance(props, dict):
-        return Told()
+    props = _object(body)
     settings = props.get("default_generation_settings")
     context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
     slots = _count(props.get("total_slots"))
     return Told(
         max_num_seqs=slots, context_tokens=context, kv_tokens=slots * context if slots and context else None
     )
+
+
+def _object(body: bytes | None) -> dict[str, Any]:
+    """A JSON object, or an empty one for whatever else came."""
+    with suppress(msgspec.DecodeError):
+        if isinstance(found := msgspec.json.decode(body or b""), dict):
+            return found
+    return {}
 
 
 def _count(value: Any) -> int | None:
