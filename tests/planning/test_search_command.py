@@ -126,6 +126,51 @@ def test_disaggregated_with_its_link() -> None:
     assert "aggregated" in text
 
 
+def test_disaggregated_of_what_there_is() -> None:
+    """The best split of 32 accelerators, the rate that it carries, what changes it, where time goes."""
+    answer = answered(*APART, "--link", "400Gb", "--gpus", "32", *LONG[2:])
+    apart = answer["disaggregated"]
+
+    assert answer["accelerators"] == 32
+    assert (apart["prefill_replicas"], apart["decode_replicas"]) == (6, 2)
+    assert apart["most_requests_per_s"] == answer["requests_per_s"] > 6
+    assert [each["stage"] for each in apart["stages"]] == ["queue", "prefill", "transfer", "decode"]
+    assert len(answer["changes"]) > 8
+    assert all(each["prefill_replicas"] for each in answer["changes"] if not each["impossible"])
+    text = " ".join(invoke(*APART, "--link", "400Gb", "--gpus", "32", *LONG[2:]).stdout.split())
+    assert "6 replicas for prompts and 2 that decode" in text
+    assert "where time goes" in text
+    assert "what changes it carries" in text
+    assert "/s, 6+2 58" in text
+
+
+def test_disaggregated_of_two_kinds() -> None:
+    """Both are named, in JSON and in the table, and each has its price."""
+    options = (*APART, "--prefill-gpu", "h200-sxm", "--prefill-tp", "2", *LONG)
+    answer = answered(*options)
+    apart = answer["disaggregated"]
+
+    assert apart["prefill_replica"] == "2 x NVIDIA H200 SXM"
+    assert apart["decode_replica"] == "4 x NVIDIA H100 SXM"
+    assert apart["prefill_accelerators_per_replica"] == 2
+    each = answer["price_per_accelerator_hour"], apart["prefill_price_per_accelerator_hour"]
+    assert each[0] != each[1]
+    assert answer["cost_per_hour"] == pytest.approx(
+        each[0] * 4 * apart["decode_replicas"] + each[1] * 2 * apart["prefill_replicas"]
+    )
+    text = " ".join(invoke(*options).stdout.split())
+    assert "prompts, 2 x NVIDIA H200 SXM" in text
+    assert "decoding, 4 x NVIDIA H100 SXM" in text
+
+
+def test_disaggregated_for_users() -> None:
+    """What 200 users who think for 10 s come to send."""
+    answer = answered(*APART, *LONG[2:], "--users", "200", "--think", "10s")
+
+    in_all_s = answer["e2e_s"]["mean"] + 10
+    assert answer["requests_per_s"] * in_all_s == pytest.approx(200, rel=1e-3)
+
+
 def test_prices_of_a_catalogue_file_decide(tmp_path: Path) -> None:
     """Whoever pays less for one of them gets another answer."""
     prices = tmp_path / "prices.toml"
@@ -145,7 +190,13 @@ def test_prices_of_a_catalogue_file_decide(tmp_path: Path) -> None:
         (("--model", "Llama-3.1-405B", "--gpu", "l4,t4", *LOAD), "does not fit", "--tp 32"),
         ((*APART, "--link", "fast", *LONG), "--link: 'fast' is no rate", "50GB/s"),
         ((*APART, "--link", "1Gb", *LONG), "70% is the most", "7.67 GB/s"),
-        ((*APART, "--replicas", "4", *LONG[2:]), "--replicas and --disaggregated", "leave one out"),
+        ((*APART, "--replicas", "1", *LONG[2:]), "1 replica is too few to be apart", "2 replicas or more"),
+        ((*APART, *LONG[2:]), "what comes, or what is there", "--qps, --users, --replicas or --gpus"),
+        ((*APART, "--prefill-tp", "two", *LONG), "--prefill-tp: 'two' is not", "number"),
+        ((*APART, "--prefill-tp", "1", *LONG), "--model: meta-llama", "--prefill-tp 2"),
+        ((*APART, "--prefill-gpu", "l40s", "--price", "3", *LONG), "--price: of which", "--catalog"),
+        ((*APART, "--prefill-gpu", "l40s", "--gpus", "9", *LONG[2:]), "--gpus: of which", "--replicas"),
+        ((*APART[:6], "--prefill-tp", "8", *LONG), "belongs to --disaggregated", "write that too"),
     ],
 )  # fmt: skip
 def test_what_cannot_be(options: tuple[str, ...], problem: str, remedy: str) -> None:

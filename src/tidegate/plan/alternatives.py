@@ -94,6 +94,8 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int | None
     """None: they do not hold the budgets."""
     accelerators: int | None
+    requests_per_s: float | None
+    """That they carry."""
     cost_per_hour: float | None
     ttft_s: float | None
     """At the percentile that was asked for, as the next."""
@@ -103,6 +105,21 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
     impossible: str = ""
 
 
+class Stage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the time of a request, in its order."""
+
+    stage: Literal["queue", "prefill", "transfer", "decode"]
+    """The wait for the link is in the transfer, that for a place in decoding."""
+    mean_s: float
+    """Those of all stages sum up to E2E."""
+    at_percentile_s: float
+    """At the percentile that was asked for; those are large for different requests, and do not sum up."""
+    budget_s: float | None
+    """What it may take of the budget; None: there is no such budget."""
+    of: Literal["ttft_s", "tpot_s"]
+    """That budget; of TPOT over all gaps of a request."""
+
+
 class Apart(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas that compute prompts, others that decode, and the link between them."""
 
@@ -110,11 +127,15 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
     prefill_replicas: int
     """Spare ones included."""
     prefill_spare_replicas: int
+    prefill_accelerators_per_replica: int
+    prefill_price_per_accelerator_hour: float | None
+    """US dollars; the answer's own is of those that decode."""
     prefill_requests_per_s_per_replica: float
     prefill_utilisation: float
     decode_replica: str
     decode_replicas: int
     decode_spare_replicas: int
+    decode_accelerators_per_replica: int
     decode_requests_per_s_per_replica: float
     decode_utilisation: float
     kv_bytes_per_request: float
@@ -133,4 +154,8 @@ class Apart(msgspec.Struct, frozen=True, kw_only=True):
     """So that one transfer is within it."""
     first_gap_s: float
     """From the first token to the second, at the percentile that was asked for: the transfer is in it."""
+    stages: tuple[Stage, ...]
+    """Where the time goes; empty where more comes than is served."""
+    most_requests_per_s: float | None
+    """Of what there is, the highest rate that the terms allow; None: as many as it takes were looked for."""
     whole: Whole

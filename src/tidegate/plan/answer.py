@@ -169,6 +169,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str
     replicas: int | None = None
+    prefill_replicas: int | None = None
+    """Of them, for prompts; None: each does both."""
     requests_per_s: float | None = None
     concurrency_per_replica: int | None = None
     requests_per_s_per_replica: float | None = None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 
 import msgspec
 
@@ -44,7 +43,7 @@ def _change(name: str, ask: Ask | Impossible) -> Change:
 
 def _variants(ask: Ask) -> Iterator[tuple[str, Ask | Impossible]]:
     load = ask.load
-    for name, changed in _loads(load, batch_work=ask.terms.within_s is not None):
+    for name, changed in loads_of(load, batch_work=ask.terms.within_s is not None):
         yield name, msgspec.structs.replace(ask, load=changed)
     if isinstance(ask.replica, HandFigures):
         faster = msgspec.structs.replace(ask.replica, tokens_per_s=ask.replica.tokens_per_s * MORE)
@@ -58,7 +57,8 @@ def _variants(ask: Ask) -> Iterator[tuple[str, Ask | Impossible]]:
     yield from _deployments(ask, ask.replica)
 
 
-def _loads(load: Load, *, batch_work: bool) -> Iterator[tuple[str, Load]]:
+def loads_of(load: Load, *, batch_work: bool = False) -> Iterator[tuple[str, Load]]:
+    """What else could come, by name."""
     if load.prompt_tokens:
         yield "prompts 2 x as long", _longer(load, prompt=2.0)
     yield "outputs 2 x as long", _longer(load, output=2.0)
@@ -88,29 +88,36 @@ def _longer(load: Load, *, prompt: float = 1.0, output: float = 1.0) -> Load:
 def _deployments(ask: Ask, replica: Replica) -> Iterator[tuple[str, Ask | Impossible]]:
     deployment = replica.deployment
     assert deployment is not None
+    values = device_changes(deployment)
+    values[f"tp {2 * deployment.tp}"] = {"tp": 2 * deployment.tp}
+    for name, changed in values.items():
+        found = redeployed(replica, changed)
+        yield name, found if isinstance(found, Impossible) else _with(ask, found)
+
+
+def device_changes(deployment: Deployment) -> dict[str, dict[str, object]]:
+    """Other values of a deployment whose shape stays, by name: fewer bits, a better accelerator."""
     device = deployment.accelerator
     wider = msgspec.structs.replace(device, bandwidth_bytes_per_s=device.bandwidth_bytes_per_s * MORE)
     flops = {precision: MORE * flops for precision, flops in device.flops_per_s.items()}
     stronger = msgspec.structs.replace(device, flops_per_s=flops)
-    changed: list[tuple[str, dict[str, object]]] = [
-        ("1.5 x the bandwidth", {"accelerator": wider}),
-        ("1.5 x the FLOPS", {"accelerator": stronger}),
-        (f"tp {2 * deployment.tp}", {"tp": 2 * deployment.tp}),
-    ]
-    if deployment.kv not in ("fp8", "int8", "fp4"):
-        changed.insert(0, ("KV cache in fp8", {"kv": "fp8"}))
+    changes: dict[str, dict[str, object]] = {}
     if deployment.precision in ("bf16", "fp16", "fp32") and "fp8" in device.flops_per_s:
-        changed.insert(0, ("weights in fp8", {"weights": "fp8"}))
-    for name, values in changed:
-        yield name, _deployed(ask, replica, partial(msgspec.structs.replace, deployment, **values))
+        changes["weights in fp8"] = {"weights": "fp8"}
+    if deployment.kv not in ("fp8", "int8", "fp4"):
+        changes["KV cache in fp8"] = {"kv": "fp8"}
+    changes["1.5 x the bandwidth"] = {"accelerator": wider}
+    changes["1.5 x the FLOPS"] = {"accelerator": stronger}
+    return changes
 
 
-def _deployed(ask: Ask, replica: Replica, other: Callable[[], Deployment]) -> Ask | Impossible:
-    """With another deployment, and the limits that the replica has."""
+def redeployed(replica: Replica, values: dict[str, object]) -> Replica | Impossible:
+    """With other values of its deployment, and the limits that the replica has."""
     from tidegate.plan.deployed import deployed
 
+    assert replica.deployment is not None
     try:
-        found = deployed(other())
+        found = deployed(msgspec.structs.replace(replica.deployment, **values))
     except ConfigurationError as error:
         return Impossible(problem=error.problems[0], remedy="leave it as it is", binding="kv_memory")
     engine = msgspec.structs.replace(
@@ -119,7 +126,7 @@ def _deployed(ask: Ask, replica: Replica, other: Callable[[], Deployment]) -> As
         max_batched_tokens=replica.engine.max_batched_tokens,
         context_tokens=min(found.engine.context_tokens, replica.engine.context_tokens),
     )
-    return _with(ask, msgspec.structs.replace(found, engine=engine))
+    return msgspec.structs.replace(found, engine=engine)
 
 
 def _with(ask: Ask, replica: Replica) -> Ask:

@@ -13,18 +13,30 @@ from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.alternatives import Apart
 from tidegate.plan.answer import Answer
 from tidegate.plan.answering import format_usd
+from tidegate.plan.ask import Terms
 from tidegate.plan.disaggregated.answering import comparison_of
-from tidegate.plan.disaggregated.sizing import format_bytes_per_s
+from tidegate.plan.disaggregated.shortfalls import format_bytes_per_s
+
+STAGES = {
+    "queue": "queue for prompts",
+    "prefill": "prefill",
+    "transfer": "transfer, its queue",
+    "decode": "decoding, its queue",
+}
+SHORT_S = 1e-6
+"""Less is nothing."""
 
 
-def sides(answer: Answer) -> RenderableType:
+def sides(answer: Answer, terms: Terms) -> RenderableType:
     """Below the verdict."""
     apart = answer.disaggregated
     assert apart is not None
+    stages: list[RenderableType] = [_stages(apart, terms), Text("")] if apart.stages else []
     return Group(
         Text(""),
         _parts(apart),
         Text(""),
+        *stages,
         Text(_link(apart)),
         Text(comparison_of(answer)),
         _whole(answer, apart),
@@ -50,6 +62,22 @@ def _parts(apart: Apart) -> Table:
     link = format_bytes_per_s(apart.link_bytes_per_s)
     table.add_row(f"link, {link}", "", "", "", format_ratio(apart.link_utilisation))
     return table
+
+
+def _stages(apart: Apart, terms: Terms) -> Table:
+    """Where the time goes, and what it may take."""
+    asked = f"P{100 * terms.percentile:g}"
+    table = _table("where time goes", "mean", asked, "may take", "of")
+    for each in apart.stages:
+        budget = "-" if each.budget_s is None else format_latency(each.budget_s)
+        of = {"ttft_s": "TTFT", "tpot_s": "TPOT x gaps"}[each.of] if each.budget_s is not None else ""
+        table.add_row(STAGES[each.stage], _brief(each.mean_s), _brief(each.at_percentile_s), budget, of)
+    table.columns[-1].justify = "left"
+    return table
+
+
+def _brief(seconds: float) -> str:
+    return "0" if seconds < SHORT_S else format_latency(seconds)
 
 
 def _link(apart: Apart) -> str:

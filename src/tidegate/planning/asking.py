@@ -10,10 +10,10 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, seconds_of
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
-from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
-from tidegate.plan.disaggregated.link import Link
+from tidegate.plan.ask import USERS_CV, Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
-from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, rate_of, ratio_of
+from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
 from tidegate.planning.options import Options, check_together
 
 
@@ -21,8 +21,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked, and what is to be said beside the answer."""
 
     ask: Ask
-    link: Link | None = None
-    """Of disaggregated replicas; None: each does both."""
+    front: Front | None = None
+    """Of disaggregated replicas, those for prompts; None: each does both."""
     interactive: Ask | None = None
     """Of batch work: the same rate for people, to compare with."""
     hours: tuple[Hour, ...] = ()
@@ -37,11 +37,13 @@ def question_of(options: Options) -> Question:
     if options.offline is not None:
         return _batch_work(options)
     terms = terms_of(options)
+    if options.disaggregated:
+        return _apart(options, terms)
     replica = replica_of(options, terms)
     terms = terms_for(options, terms, replica)
     load, hours = load_of(options, terms.budgets)
     ask = Ask(load=load, replica=replica, terms=terms)
-    return Question(ask=ask, link=_link(options, replica), hours=hours, notes=_extrapolated(options))
+    return Question(ask=ask, hours=hours, notes=_extrapolated(options))
 
 
 def load_of(options: Options, budgets: Budgets) -> tuple[Load, tuple[Hour, ...]]:
@@ -57,17 +59,16 @@ def terms_for(options: Options, terms: Terms, replica: HandFigures | Replica) ->
     return _priced(_what_there_is(options, terms, replica), replica)
 
 
-def _link(options: Options, replica: HandFigures | Replica) -> Link | None:
-    """Between replicas for prompts and those that decode; None: each does both."""
-    if not options.disaggregated:
-        return None
-    if options.link is not None:
-        return Link(bytes_per_s=rate_of("--link", options.link))
-    from tidegate.plan.disaggregated.sizing import link_of
+def _apart(options: Options, terms: Terms) -> Question:
+    """The question about disaggregated replicas."""
+    from tidegate.planning.apart import front_of, terms_apart
 
+    replica = replica_of(options, terms)
     assert isinstance(replica, Replica)
-    assert replica.deployment is not None
-    return link_of(replica.deployment)
+    front = front_of(options, replica)
+    load, hours = load_of(options, terms.budgets)
+    ask = Ask(load=load, replica=replica, terms=_priced(terms_apart(options, terms, front, replica), replica))
+    return Question(ask=ask, front=front, hours=hours)
 
 
 def _batch_work(options: Options) -> Question:
@@ -134,8 +135,9 @@ def _load_by_hand(options: Options, hits: float) -> Load:
         else 1.0
     )
     rate = number_of("--qps", options.qps, "requests/s") if options.qps is not None else None
+    varies = USERS_CV if options.users is not None else 0.0
     return Load(
-        kinds=(Kind(prompt_tokens=prompt, output_tokens=output),),
+        kinds=(Kind(prompt_tokens=prompt, output_tokens=output, prompt_cv=varies, output_cv=varies),),
         requests_per_s=None if rate is None else rate * peak,
         peak_ratio=peak,
         prefix_hit_ratio=hits,

@@ -82,6 +82,8 @@ def plan(
         bool,
         typer.Option("--disaggregated", help="Prompts on replicas of their own.", rich_help_panel="Replica"),
     ] = False,
+    prefill_gpu: Annotated[Text, _replica("GPU", "Of those for prompts; else --gpu.")] = None,
+    prefill_tp: Annotated[Text, _replica("COUNT", "Of those for prompts; else --tp.")] = None,
     link: Annotated[Text, _replica("RATE", "Between them, as 50GB/s or 400Gb; else the catalogue's.")] = None,
     memory: Annotated[Text, _replica("RATIO", "Of the usable memory; else 90%.")] = None,
     reserve: Annotated[Text, _replica("GIB", "Per accelerator, beside weights and KV cache.")] = None,

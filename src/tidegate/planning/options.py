@@ -39,6 +39,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_batched_tokens: str | None = None
     max_model_len: str | None = None
     disaggregated: bool = False
+    prefill_gpu: str | None = None
+    prefill_tp: str | None = None
     link: str | None = None
     memory: str | None = None
     reserve: str | None = None
@@ -75,6 +77,7 @@ BELONG = {
     **dict.fromkeys(DEPLOYED, ("model",)),
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
     "disaggregated": ("model",),
+    **dict.fromkeys(("prefill_gpu", "prefill_tp"), ("disaggregated",)),
     "link": ("model",),
     "force": ("emit", "html"),
     "offline": ("within",),
@@ -111,9 +114,7 @@ def check_together(options: Options) -> None:
     ]
     problems += [
         f"{also} and --disaggregated: not known of replicas that are apart; leave one out"
-        for also in options.said(
-            ["tenants", "emit", "verify", "users", "replicas", "gpus"] if options.disaggregated else []
-        )
+        for also in options.said(["tenants", "emit", "verify"] if options.disaggregated else [])
     ]
     problems += [
         f"{also}: the --{name} says that; leave it out"

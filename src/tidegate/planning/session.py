@@ -13,7 +13,7 @@ import typer
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Answer, Impossible
 from tidegate.plan.answering import answer_of, with_reasons
-from tidegate.plan.ask import Ask, Replica
+from tidegate.plan.ask import Ask
 from tidegate.plan.offline import offline_answer
 from tidegate.plan.schedule import schedule_of
 from tidegate.plan.sensitivity import changes_of
@@ -39,7 +39,7 @@ def show(question: Question, wanted: Wanted, searched: Searched | None = None, *
         typer.echo(headline(searched))
     if question.interactive is not None:
         _show_offline(question, wanted, searched, json=json)
-    elif question.link is not None:
+    elif question.front is not None:
         _show_apart(question, wanted, searched, json=json)
     else:
         _show(question, wanted, searched, json=json)
@@ -122,28 +122,34 @@ def _show_offline(question: Question, wanted: Wanted, searched: Searched | None,
 
 def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
     from tidegate.plan.disaggregated.answering import disaggregated_answer
+    from tidegate.plan.disaggregated.changes import changes_apart
 
-    ask = question.ask
-    assert isinstance(ask.replica, Replica)
-    assert question.link is not None
-    answer = disaggregated_answer(ask, ask.replica, question.link)
+    ask, front = question.ask, question.front
+    assert front is not None
+    answer = disaggregated_answer(ask, front)
     if isinstance(answer, Impossible):
         raise refuse(answer, json=json)
-    answer = msgspec.structs.replace(answer, search=searched.found if searched is not None else None)
     if wanted.curve:
         typer.echo("--curve: not known of replicas for prompts apart from those that decode", err=True)
+    if not json:
+        from rich.console import Console
+
+        from tidegate.planning.apart_table import sides
+        from tidegate.planning.table import changes, verdict
+
+        console = Console(highlight=False)
+        console.print(verdict(answer, ask.terms), sides(answer, ask.terms))
+        _alternatives(console, searched, ask)
+    answer = msgspec.structs.replace(
+        answer,
+        changes=changes_apart(ask, front),
+        search=searched.found if searched is not None else None,
+    )
+    if not json:
+        console.print("", changes(answer), sep="\n")
     _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
-        return
-    from rich.console import Console
-
-    from tidegate.planning.apart_table import sides
-    from tidegate.planning.table import verdict
-
-    console = Console(highlight=False)
-    console.print(verdict(answer, ask.terms), sides(answer))
-    _alternatives(console, searched, ask)
 
 
 def _alternatives(console: Console, searched: Searched | None, ask: Ask) -> None:

@@ -30,6 +30,7 @@ def verdict(answer: Answer, terms: Terms) -> RenderableType:
         Text(answer.summary, style="bold"),
         *(Text(f"warning: {warning}", style="yellow") for warning in answer.warnings),
         Text(answer.because),
+        *([Text(answer.opening.words)] if answer.opening is not None else []),
         *_apart(latencies(answer, terms), facts(answer)),
     )
 
@@ -178,6 +179,7 @@ def changes(answer: Answer) -> Table:
     here = Change(
         what="as asked",
         replicas=answer.replicas,
+        prefill_replicas=answer.disaggregated.prefill_replicas if answer.disaggregated else None,
         requests_per_s=answer.requests_per_s,
         concurrency_per_replica=answer.concurrency_per_replica,
         requests_per_s_per_replica=answer.requests_per_s_per_replica,
@@ -187,6 +189,8 @@ def changes(answer: Answer) -> Table:
     found = [here, *answer.changes]
     counts, rates = ({getattr(each, name) for each in found} for name in ("replicas", "requests_per_s"))
     carries = len(counts - {None}) == 1 and len(rates - {None}) > 1
+    if answer.disaggregated is not None:  # accelerators are as many, replicas of them may not be
+        carries = answer.disaggregated.most_requests_per_s is not None
     priced = ["an hour"] if answer.cost_per_hour is not None else []
     first = "carries" if carries else "replicas"
     table = _table("what changes it", first, "at once", "requests/s each", "binds", *priced)
@@ -200,12 +204,24 @@ def _change_cells(change: Change, *, carries: bool) -> list[str]:
     if change.impossible or change.replicas is None:
         return ["impossible"]
     cells = [
-        f"{format_number(change.requests_per_s or 0.0)}/s" if carries else f"{change.replicas:,}",
+        _carried(change) if carries else _replicas(change),
         f"{change.concurrency_per_replica or 0:,}",
         format_number(change.requests_per_s_per_replica or 0.0),
         (change.binding or "").replace("_", " "),
     ]
     return cells if change.cost_per_hour is None else [*cells, format_usd(change.cost_per_hour)]
+
+
+def _carried(change: Change) -> str:
+    """A rate, and how it is shared out."""
+    rate = f"{format_number(change.requests_per_s or 0.0)}/s"
+    return rate if change.prefill_replicas is None else f"{rate}, {_replicas(change)}"
+
+
+def _replicas(change: Change) -> str:
+    """With those for prompts before those that decode."""
+    replicas, prefill = change.replicas or 0, change.prefill_replicas
+    return f"{replicas:,}" if prefill is None else f"{prefill:,}+{replicas - prefill:,}"
 
 
 def schedule(answer: Answer) -> Table:

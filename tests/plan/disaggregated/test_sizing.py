@@ -2,51 +2,37 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
-from tidegate.catalog.catalog import Catalog
+from tests.plan.disaggregated.cases import (
+    CATALOG,
+    OUTPUT,
+    PROMPT,
+    TERMS,
+    Fleet,
+    ask_of,
+    front,
+    mean,
+    open_load,
+    replica,
+)
 from tidegate.core.errors import ConfigurationError
-from tidegate.core.records import Budgets
-from tidegate.perf.deployment import Deployment
 from tidegate.plan.answer import Answer, Impossible
-from tidegate.plan.ask import Ask, Kind, Load, Replica, Terms
-from tidegate.plan.deployed import deployed
+from tidegate.plan.ask import Terms
 from tidegate.plan.disaggregated.answering import comparison_of, disaggregated_answer
-from tidegate.plan.disaggregated.apart import Pair, Sides
+from tidegate.plan.disaggregated.apart import Sides
+from tidegate.plan.disaggregated.front import link_of
 from tidegate.plan.disaggregated.link import Link
-from tidegate.plan.disaggregated.sizing import link_of, size_apart
-from tidegate.sim.disaggregated import Disaggregated
-from tidegate.sim.happening import FINISHED, Happening
-from tidegate.sim.profiles import Profile
-from tidegate.sim.sequence import Sequence
-from tidegate.sim.settings import Disaggregation, ReplicaSettings
-from tidegate.sim.settings import Link as SimulatedLink
+from tidegate.plan.disaggregated.pair import Pair
+from tidegate.plan.disaggregated.sizing import size_apart
 
-CATALOG = Catalog.shipped()
-PROMPT, OUTPUT = 8192, 150
 KV_BYTES = 2 * 80 * 8 * 128 * 2 * PROMPT  # keys and values, layers, heads, their size, fp16: 2.68 GB
-TERMS = Terms(budgets=Budgets(ttft_s=3.0, tpot_s=0.05), per_hour_usd=2.95)
-
-
-def replica(model: str = "Llama-3.1-70B", tp: int = 4, gpu: str = "h100-sxm") -> Replica:
-    """In 16 bits."""
-    return deployed(Deployment(model=CATALOG.model(model), accelerator=CATALOG.accelerator(gpu), tp=tp))
-
-
-def ask_of(
-    rate: float, one: Replica, prompt: float = PROMPT, output: float = OUTPUT, *, terms: Terms = TERMS
-) -> Ask:
-    """For equal requests."""
-    load = Load(kinds=(Kind(prompt_tokens=prompt, output_tokens=output),), requests_per_s=rate)
-    return Ask(load=load, replica=one, terms=terms)
 
 
 def planned(rate: float, link: Link, terms: Terms = TERMS) -> Answer:
     """Of the worked case, which must be possible."""
     one = replica()
-    answer = disaggregated_answer(ask_of(rate, one, terms=terms), one, link)
+    answer = disaggregated_answer(ask_of(rate, one, terms=terms), front(one, link))
     assert isinstance(answer, Answer), answer
     return answer
 
@@ -96,14 +82,14 @@ def test_each_side_is_sized_by_what_it_does() -> None:
 def test_a_slow_link_is_told_with_what_would_do() -> None:
     """By the rate, at 70 %, where all share it; by one transfer, where TPOT leaves less."""
     one = replica()
-    by_rate = disaggregated_answer(ask_of(2, one), one, Link(bytes_per_s=5e9))
+    by_rate = disaggregated_answer(ask_of(2, one), front(one, Link(bytes_per_s=5e9)))
     assert isinstance(by_rate, Impossible)
     assert by_rate.binding == "link"
     assert by_rate.needed == pytest.approx(2 * KV_BYTES / 0.7)
     assert "7.67 GB/s" in by_rate.remedy
-    assert isinstance(disaggregated_answer(ask_of(2, one), one, Link(bytes_per_s=7.7e9)), Answer)
+    assert isinstance(disaggregated_answer(ask_of(2, one), front(one, Link(bytes_per_s=7.7e9))), Answer)
 
-    by_one = disaggregated_answer(ask_of(0.01, one), one, Link(bytes_per_s=0.4e9))
+    by_one = disaggregated_answer(ask_of(0.01, one), front(one, Link(bytes_per_s=0.4e9)))
     assert isinstance(by_one, Impossible)
     assert by_one.binding == "link"
     assert by_one.needed is not None
@@ -113,8 +99,8 @@ def test_a_slow_link_is_told_with_what_would_do() -> None:
 def test_own_links_make_more_replicas_where_one_is_too_slow() -> None:
     """Where each replica has one, as the catalogue says, a slow one asks for more of both."""
     one = replica()
-    slow = size_apart(ask_of(2, one), one, Link(bytes_per_s=2.6e9, shared=False))
-    quick = size_apart(ask_of(2, one), one, Link(bytes_per_s=50e9, shared=False))
+    slow = size_apart(ask_of(2, one), front(one, Link(bytes_per_s=2.6e9, shared=False)))
+    quick = size_apart(ask_of(2, one), front(one, Link(bytes_per_s=50e9, shared=False)))
 
     assert not isinstance(slow, Impossible)
     assert not isinstance(quick, Impossible)
@@ -134,7 +120,7 @@ def test_answers_of_one_token_are_not_decoded() -> None:
     """There is nothing to be apart from."""
     one = replica()
     with pytest.raises(ConfigurationError, match="one token"):
-        disaggregated_answer(ask_of(1, one, output=1), one, Link(bytes_per_s=50e9))
+        disaggregated_answer(ask_of(1, one, output=1), front(one, Link(bytes_per_s=50e9)))
 
 
 @pytest.mark.parametrize(
@@ -150,64 +136,17 @@ def test_a_simulation_says_the_same(
 ) -> None:
     """With the same curve, link and replicas, as `tidegate simulate` has them."""
     one = replica(model, tp)
-    sides = Sides(ask_of(rate, one, prompt, output), one, Link(bytes_per_s=link))
+    sides = Sides(ask_of(rate, one, prompt, output), front(one, Link(bytes_per_s=link)))
     found = Pair(sides, prefill).latencies(rate, decode, 0.95)
     assert found is not None
 
-    ttft, tpot, e2e = _simulated(one, (prompt, output), rate, (prefill, decode, link))
+    ttft, tpot, e2e = open_load(Fleet(one, (prompt, output), (prefill, decode), link), rate)
 
     for name, simulated, plan, within in [
-        ("TTFT", _mean(ttft), found.ttft_s.mean, 0.06),
-        ("TPOT", _mean(tpot), found.tpot_s.mean, 0.03),
-        ("E2E", _mean(e2e), found.e2e_s.mean, 0.03),
+        ("TTFT", mean(ttft), found.ttft_s.mean, 0.06),
+        ("TPOT", mean(tpot), found.tpot_s.mean, 0.03),
+        ("E2E", mean(e2e), found.e2e_s.mean, 0.03),
         ("TTFT P95", sorted(ttft)[int(0.95 * len(ttft))], found.ttft_s.p95, 0.15),
         ("TPOT P95", sorted(tpot)[int(0.95 * len(tpot))], found.tpot_s.p95, 0.06),
     ]:
         assert plan == pytest.approx(simulated, rel=within), name
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _simulated(
-    one: Replica, lengths: tuple[int, int], rate: float, fleet: tuple[int, int, float], count: int = 1500
-) -> tuple[list[float], list[float], list[float]]:
-    """TTFT, TPOT and E2E of Poisson arrivals."""
-    engine, (prefill, decode, bandwidth) = one.engine, fleet
-    assert one.memory is not None
-    parts = Disaggregation(
-        link=SimulatedLink(bandwidth_bytes_per_s=bandwidth, kv_bytes_per_token=one.memory.kv_bytes_per_token),
-        prefill_replicas=prefill,
-        decode_replicas=decode,
-    )
-    settings = ReplicaSettings(
-        max_num_seqs=engine.max_num_seqs,
-        max_batched_tokens=engine.max_batched_tokens,
-        kv_tokens=engine.kv_tokens,
-        context_tokens=engine.context_tokens,
-    )
-    fleet_of = Disaggregated(Profile(curve=engine.curve, replica=settings, disaggregation=parts), Random(1))
-    arrived: dict[int, float] = {}
-    first: dict[int, float] = {}
-    ended: dict[int, float] = {}
-
-    def see(news: list[Happening]) -> None:
-        for one in news:
-            first.setdefault(one.sequence.id, one.at)
-            if one.kind == FINISHED:
-                ended[one.sequence.id] = one.at
-
-    now, rng = 0.0, Random(7)
-    for number in range(count):
-        now += rng.expovariate(rate)
-        while (at := fleet_of.next_at()) <= now:
-            see(fleet_of.advance(at))
-        arrived[number] = now
-        assert fleet_of.submit(now, Sequence(number, *lengths)) is None
-    while len(ended) < count:
-        see(fleet_of.advance(fleet_of.next_at()))
-    seen = range(count // 10, count)
-    ttft = [first[number] - arrived[number] for number in seen]
-    e2e = [ended[number] - arrived[number] for number in seen]
-    return ttft, [(e - t) / (lengths[1] - 1) for e, t in zip(e2e, ttft, strict=True)], e2e

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import inf
 
 import msgspec
@@ -9,35 +10,41 @@ import msgspec
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.alternatives import Apart, Whole
 from tidegate.plan.answer import Answer, Impossible
-from tidegate.plan.answering import format_usd, price_source_of
+from tidegate.plan.answering import cost_per_hour, format_usd, price_source_of
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.bounds import bound_of
-from tidegate.plan.disaggregated.apart import LINK_UTILISATION, Pair
-from tidegate.plan.disaggregated.link import Link
-from tidegate.plan.disaggregated.sizing import SizeApart, needed_for_one, size_apart, transfer_budget_s
+from tidegate.plan.disaggregated.apart import LINK_UTILISATION
+from tidegate.plan.disaggregated.front import Front
+from tidegate.plan.disaggregated.pair import Pair
+from tidegate.plan.disaggregated.shortfalls import needed_for_one, transfer_budget_s
+from tidegate.plan.disaggregated.sizing import SizeApart, size_apart
+from tidegate.plan.disaggregated.stages import stages_of
 from tidegate.plan.residence import residence_of
-from tidegate.plan.sizing import size_of
-from tidegate.plan.station import Bound
+from tidegate.plan.sizing import NEAR, Size, size_of
+from tidegate.plan.station import Bound, Latencies
 
 
-def disaggregated_answer(ask: Ask, prefill: Replica, link: Link) -> Answer | Impossible:
+def disaggregated_answer(ask: Ask, front: Front) -> Answer | Impossible:
     """The plan, with the same in replicas that do both beside it."""
-    size = size_apart(ask, prefill, link)
-    if isinstance(size, Impossible):
-        return size
+    size = size_apart(ask, front)
+    return size if isinstance(size, Impossible) else answer_of_size(ask, front, size)
+
+
+def answer_of_size(ask: Ask, front: Front, size: SizeApart) -> Answer:
+    """What a fleet of that size is, does and costs."""
     decode, sides, found = ask.replica, size.sides, size.latencies
     assert isinstance(decode, Replica)
     assert sides.decode.full is not None
     replicas = size.prefill_replicas + size.decode_replicas
     each = size.requests_per_s / size.utilisation / replicas
-    bound, memory = _bound(ask, size), residence_of(decode, ask.load)
-    cost = _cost(ask, size.accelerators)
+    bound, memory = bound_apart(ask, size), residence_of(decode, ask.load)
+    cost, spare = front.cost(ask, *size.counts), min(size.prefill_spare, size.decode_spare)
     answer = Answer(
         summary="",
-        replica=decode.name if prefill.name == decode.name else f"{prefill.name} and {decode.name}",
+        replica=_name(front.prefill, decode),
         replicas=replicas,
-        spare_replicas=2 * ask.terms.spare_replicas,
-        may_be_lost=min(size.prefill_spare, size.decode_spare),
+        spare_replicas=2 * max(0, min(spare, ask.terms.spare_replicas)),
+        may_be_lost=max(0, spare),
         accelerators=size.accelerators,
         requests_per_s=size.requests_per_s,
         peak_ratio=ask.load.peak_ratio,
@@ -61,12 +68,33 @@ def disaggregated_answer(ask: Ask, prefill: Replica, link: Link) -> Answer | Imp
         kv_bytes_per_sequence=memory.kv_bytes_per_sequence,
         memory=memory,
         cost_per_hour=cost,
-        cost_per_million_output_tokens=_per_million(ask, cost),
+        cost_per_million_output_tokens=_per_million(ask, size, cost),
         price_per_accelerator_hour=ask.terms.per_hour_usd,
         price_source=price_source_of(ask),
-        disaggregated=_figures(ask, prefill, link, size),
+        disaggregated=_figures(ask, front, size),
+        warnings=tuple(_warnings(ask, size)),
     )
-    return msgspec.structs.replace(answer, summary=_summary(answer, size, prefill))
+    return msgspec.structs.replace(answer, summary=_summary(answer, size))
+
+
+def _name(prefill: Replica, decode: Replica) -> str:
+    return decode.name if prefill.name == decode.name else f"{prefill.name} and {decode.name}"
+
+
+def _warnings(ask: Ask, size: SizeApart) -> Iterator[str]:
+    spare, most = min(size.prefill_spare, size.decode_spare), size.most_per_s
+    if most is not None and size.requests_per_s > most * (1 + NEAR):
+        yield (
+            f"these replicas do not carry {format_number(size.requests_per_s)} requests/s within the terms: "
+            f"{format_number(most)} is the most"
+        )
+    elif 0 <= spare < ask.terms.spare_replicas:
+        yield f"no budget is held with {spare + 1} of each kind lost"
+    if ask.load.users is not None and not ask.load.think_s:
+        yield (
+            "users who never think are taken for as many requests that come by themselves: means hold, and "
+            "P95 and P99 of TTFT are too high"
+        )
 
 
 def comparison_of(answer: Answer) -> str:
@@ -76,6 +104,8 @@ def comparison_of(answer: Answer) -> str:
     whole = apart.whole
     if whole.replicas is None or whole.accelerators is None:
         return f"Aggregated it is impossible: {whole.impossible}."
+    if apart.most_requests_per_s is not None and whole.requests_per_s is not None:
+        return _rates_compared(answer, apart, whole)
     told = f"{whole.replicas:,} replica{'s' * (whole.replicas != 1)}, {whole.accelerators:,} accelerators"
     ratio = (answer.accelerators or 0) / whole.accelerators
     more = f"{format_number(ratio)} x as many" if ratio > 1 else f"{format_ratio(ratio)} of them"
@@ -83,7 +113,18 @@ def comparison_of(answer: Answer) -> str:
     return f"Aggregated, the same holds with {told}: disaggregated it takes {saying}."
 
 
-def _bound(ask: Ask, size: SizeApart) -> Bound:
+def _rates_compared(answer: Answer, apart: Apart, whole: Whole) -> str:
+    carried, most = whole.requests_per_s or 0.0, apart.most_requests_per_s or 0.0
+    told = (
+        f"Aggregated, {whole.accelerators:,} accelerators, {whole.replicas:,} "
+        f"replica{'s' * (whole.replicas != 1)}, carry {format_number(carried)} requests/s"
+    )
+    if not carried:
+        return f"{told}: within these terms they carry none."
+    return f"{told}: disaggregated {answer.accelerators:,} carry {format_number(most / carried)} x that."
+
+
+def bound_apart(ask: Ask, size: SizeApart) -> Bound:
     """Of the part that is used most, where a link that is used to its 70 % counts as full."""
     sides, used = size.sides, size.utilisations
     part = max(used, key=lambda name: used[name] / (LINK_UTILISATION if name == "link" else 1.0))
@@ -111,40 +152,58 @@ def _bound(ask: Ask, size: SizeApart) -> Bound:
     return bound_of(decode, sides.decodes, terms, sides.decode.batch, sides.decode.full)
 
 
-def _figures(ask: Ask, prefill: Replica, link: Link, size: SizeApart) -> Apart:
+def _figures(ask: Ask, front: Front, size: SizeApart) -> Apart:
     decode, sides, transfer = ask.replica, size.sides, size.sides.transfer
     assert isinstance(decode, Replica)
     used = size.utilisations
     pair = Pair(sides, size.prefill_replicas)
     return Apart(
-        prefill_replica=prefill.name,
+        prefill_replica=front.prefill.name,
         prefill_replicas=size.prefill_replicas,
-        prefill_spare_replicas=size.prefill_spare,
+        prefill_spare_replicas=max(0, size.prefill_spare),
+        prefill_accelerators_per_replica=front.prefill.accelerators,
+        prefill_price_per_accelerator_hour=front.price(ask),
         prefill_requests_per_s_per_replica=sides.prefill.sustained_per_s,
         prefill_utilisation=used["prefill"],
         decode_replica=decode.name,
         decode_replicas=size.decode_replicas,
-        decode_spare_replicas=size.decode_spare,
+        decode_spare_replicas=max(0, size.decode_spare),
+        decode_accelerators_per_replica=decode.accelerators,
         decode_requests_per_s_per_replica=sides.decode.sustained_per_s,
         decode_utilisation=used["decode"],
         kv_bytes_per_request=transfer.kv_bytes,
-        link_bytes_per_s=link.bytes_per_s,
+        link_bytes_per_s=front.link.bytes_per_s,
         link_utilisation=used["link"],
         link_needed_bytes_per_s=transfer.needed_bytes_per_s(size.requests_per_s * sides.several),
         transfer_s=transfer.alone_s,
         transfer_budget_s=transfer_budget_s(ask, sides),
         link_needed_for_one_bytes_per_s=needed_for_one(ask, sides),
         first_gap_s=pair.first_gap_s(size.requests_per_s, size.decode_replicas, ask.terms.percentile),
-        whole=_whole(ask),
+        stages=stages_of(ask, size),
+        most_requests_per_s=size.most_per_s,
+        whole=_whole(ask, size),
     )
 
 
-def _whole(ask: Ask) -> Whole:
-    size = size_of(ask)
+def _whole(ask: Ask, size: SizeApart) -> Whole:
+    """The same load on replicas that do both; of what there is, as many accelerators as those have."""
+    assert isinstance(ask.replica, Replica)
+    if size.most_per_s is not None and ask.load.users is None:
+        terms, load = ask.terms, msgspec.structs.replace(ask.load, requests_per_s=None)
+        replicas = max(1, size.accelerators // ask.replica.accelerators)
+        terms = msgspec.structs.replace(
+            terms, replicas=replicas, spare_replicas=min(terms.spare_replicas, replicas - 1)
+        )
+        ask = Ask(load=load, replica=ask.replica, terms=terms)
+    return _whole_of(ask, size_of(ask))
+
+
+def _whole_of(ask: Ask, size: Size | Impossible) -> Whole:
     if isinstance(size, Impossible):
         return Whole(
             replicas=None,
             accelerators=None,
+            requests_per_s=None,
             cost_per_hour=None,
             ttft_s=None,
             tpot_s=None,
@@ -153,12 +212,15 @@ def _whole(ask: Ask) -> Whole:
             impossible=str(size),
         )
     assert isinstance(ask.replica, Replica)
-    found = size.station.latencies(size.requests_per_s, size.replicas)
-    accelerators = size.replicas * ask.replica.accelerators
+    if size.crowd is not None:
+        found: Latencies | None = size.crowd.latencies(ask.terms)
+    else:
+        found = size.station.latencies(size.requests_per_s, size.replicas) if size.requests_per_s else None
     return Whole(
         replicas=size.replicas,
-        accelerators=accelerators,
-        cost_per_hour=_cost(ask, accelerators),
+        accelerators=size.replicas * ask.replica.accelerators,
+        requests_per_s=size.requests_per_s,
+        cost_per_hour=cost_per_hour(ask, size),
         ttft_s=found.ttft_s.at_percentile if found else inf,
         tpot_s=found.tpot_s.at_percentile if found else inf,
         e2e_s=found.e2e_s.at_percentile if found else inf,
@@ -166,31 +228,29 @@ def _whole(ask: Ask) -> Whole:
     )
 
 
-def _cost(ask: Ask, accelerators: int) -> float | None:
-    price = ask.terms.per_hour_usd
-    return None if price is None else price * accelerators
-
-
-def _per_million(ask: Ask, cost: float | None) -> float | None:
-    rate = ask.load.requests_per_s
-    if cost is None or rate is None:
+def _per_million(ask: Ask, size: SizeApart, cost: float | None) -> float | None:
+    if cost is None:
         return None
-    return cost / (rate / ask.load.peak_ratio * ask.load.output_tokens * 3600) * 1e6
+    return cost / (size.requests_per_s / ask.load.peak_ratio * ask.load.output_tokens * 3600) * 1e6
 
 
-def _summary(answer: Answer, size: SizeApart, prefill: Replica) -> str:
+def _summary(answer: Answer, size: SizeApart) -> str:
     lost = answer.spare_replicas // 2
     spare = f", {lost:,} of each spare," if lost else ""
-    each = f" of {prefill.name}" if prefill.name != answer.replica else ""
+    apart = answer.disaggregated
+    assert apart is not None
+    alike = apart.prefill_replica == apart.decode_replica
+    of_prompts = "" if alike else f" of {apart.prefill_replica}"
     used = ", ".join(f"{name} {format_ratio(share)}" for name, share in size.utilisations.items())
     cost = ""
     if answer.cost_per_hour is not None and answer.cost_per_million_output_tokens is not None:
         per_million = format_usd(answer.cost_per_million_output_tokens)
         cost = f"; {format_usd(answer.cost_per_hour)} an hour, {per_million} per million output tokens"
-    decoder = "" if each else f" of {answer.replica}"
     plural = "s" * (size.prefill_replicas != 1)
+    first = f"{size.prefill_replicas:,} replica{plural}{of_prompts} for prompts"
     return (
-        f"{size.prefill_replicas:,} replica{plural}{each} for prompts and {size.decode_replicas:,} that "
-        f"decode{decoder}{spare} carry {format_number(answer.requests_per_s)} requests/s at "
+        f"{first} and {size.decode_replicas:,} that "
+        f"decode of {apart.decode_replica}{spare} carry "
+        f"{format_number(answer.requests_per_s)} requests/s at "
         f"{format_ratio(answer.utilisation)} utilisation ({used}){cost}."
     )

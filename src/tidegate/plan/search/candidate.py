@@ -20,7 +20,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.disaggregated.apart import Sides
-from tidegate.plan.disaggregated.link import Link
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
 from tidegate.plan.laws.batching import Batch
 from tidegate.plan.search.candidates import bits_of
@@ -198,8 +198,8 @@ class Apart:
 
     kind = "disaggregated"
 
-    def __init__(self, ask: Ask, deployment: Deployment, link: Link) -> None:
-        self.ask, self.deployment, self._link = ask, deployment, link
+    def __init__(self, ask: Ask, deployment: Deployment, front: Front) -> None:
+        self.ask, self.deployment, self.front = ask, deployment, front
         assert isinstance(ask.replica, Replica)
         self.replica = ask.replica
         self.priced = ask.terms.per_hour_usd is not None
@@ -212,7 +212,7 @@ class Apart:
         if load.longest_tokens > min(engine.context_tokens, engine.kv_tokens):
             return None
         try:
-            sides = Sides(self.ask, self.replica, self._link)
+            sides = Sides(self.ask, self.front)
         except ConfigurationError:
             return None
         if not sides.decode.sustained_per_s or not sides.prefill.sustained_per_s:
@@ -233,12 +233,12 @@ class Apart:
     def floor(self) -> Key:
         """No plan for it is better."""
         assert self.station is not None
-        return self._key(sum(least_replicas(self.ask, self.station)))
+        return self._key(sum(least_replicas(self.ask, self.station, self.ask.load.requests_per_s or 0.0)))
 
     @cached_property
     def size(self) -> SizeApart | None:
         """In full; None where it does not hold the budgets."""
-        found = size_apart(self.ask, self.replica, self._link, self.station)
+        found = size_apart(self.ask, self.front, self.station)
         return found if isinstance(found, SizeApart) else None
 
     @cached_property

@@ -21,8 +21,9 @@ from tidegate.perf.precisions import BITS
 from tidegate.plan.alternatives import Found, Point, RuledOut
 from tidegate.plan.answer import Impossible
 from tidegate.plan.ask import Ask
+from tidegate.plan.disaggregated.front import Front, link_of
 from tidegate.plan.disaggregated.link import Link
-from tidegate.plan.disaggregated.sizing import link_of, size_apart
+from tidegate.plan.disaggregated.sizing import size_apart
 from tidegate.plan.search.candidate import Apart, AskFor, Candidate, Key, Whole
 from tidegate.plan.search.candidates import Space
 from tidegate.plan.search.pareto import Goods, dominated, front
@@ -144,11 +145,14 @@ class _Search:
                 return
             known = [each for each in group if "key" in each.__dict__ and each.key is not None]
             like = min(known, key=_exact_key) if known else min(group, key=lambda each: each.floor)
-            link = self._link or link_of(like.deployment)
-            apart = Apart(like.ask, like.deployment, link)
+            apart = Apart(like.ask, like.deployment, self._front(like))
             if apart.station is not None:
                 self._aparts.append(apart)
                 yield apart
+
+    def _front(self, one: Whole) -> Front:
+        """Replicas for prompts of its deployment too."""
+        return Front(prefill=one.replica, link=self._link or link_of(one.deployment))
 
     def _found(self, chosen: Sequence[Candidate], others: Sequence[Candidate]) -> Found:
         ordered = sorted(chosen, key=lambda each: _goods(each))
@@ -196,7 +200,7 @@ class _Search:
         return None if "aggregated" in self._kinds else self._why_not_apart
 
     def _why_not_apart(self, one: Whole) -> Impossible:
-        found = size_apart(one.ask, one.replica, self._link or link_of(one.deployment))
+        found = size_apart(one.ask, self._front(one))
         if isinstance(found, Impossible):
             return found
         return Impossible(  # its shape or its bits were not those that were tried apart

@@ -54,6 +54,8 @@ def _body(answer: Answer, terms: Terms) -> Iterator[str]:
     for warning in answer.warnings:
         yield f'<p class="warning">{escape(warning)}</p>'
     yield f"<p>{escape(answer.because)}</p>"
+    if answer.opening is not None:
+        yield f"<p>{escape(answer.opening.words)}</p>"
     if answer.offline is not None:
         yield f"<p>{escape(comparison(answer, answer.offline))}</p>"
     else:
@@ -63,7 +65,7 @@ def _body(answer: Answer, terms: Terms) -> Iterator[str]:
     if answer.disaggregated is not None:
         from tidegate.planning.apart_table import sides
 
-        yield from as_parts(sides(answer))
+        yield from as_parts(sides(answer, terms))
     if answer.curve is not None:
         yield "<h2>Load and latency</h2>"
         yield from _curve(answer.curve, terms)
