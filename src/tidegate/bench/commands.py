@@ -107,7 +107,7 @@ def bench(
     ] = None,
 ) -> None:
     """Send requests at their own times, whether the server keeps up or not, and say how it fared."""
-    with problems_told():
+    with problems_told(json=json):
         raise_descriptor_limit()
         most_open(concurrency_limit)
         seed = int.from_bytes(os.urandom(4)) if seed is None else seed

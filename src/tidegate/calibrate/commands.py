@@ -91,7 +91,7 @@ def calibrate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=OUTPUT)] = False,
 ) -> None:
     """What is this engine like? Fit its step times, and write a profile for emulate, simulate and plan."""
-    with problems_told():
+    with problems_told(json=json):
         _check(url, records, scrapes, watch)
         for_s = seconds_of("--for", for_)
         if for_s < LEAST_FOR_S:

@@ -5,28 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import msgspec
 import typer
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.problems import Problems, as_data
 from tidegate.core.text import as_json
 from tidegate.plan.answer import Impossible
 
 WRONG = 2
 """Exit status, as `config.telling` has it, which takes as long to import as a plan by hand takes to make."""
-
-
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that cannot be, without figures."""
-
-    problem: str
-    remedy: str
-
-
-class Problems(msgspec.Struct, frozen=True, kw_only=True):
-    """What JSON says instead of an answer."""
-
-    problems: tuple[Told | Impossible, ...]
 
 
 @contextmanager
@@ -36,8 +23,7 @@ def told(*, json: bool) -> Iterator[None]:
         yield
     except ConfigurationError as error:
         if json:
-            problems = tuple(map(_in_parts, error.problems))
-            typer.echo(as_json(Problems(problems=problems)))
+            typer.echo(as_data(error.problems))
         else:
             for problem in error.problems:
                 typer.echo(problem, err=True)
@@ -51,12 +37,3 @@ def refuse(impossible: Impossible, *, json: bool) -> typer.Exit:
     else:
         typer.echo(str(impossible), err=True)
     return typer.Exit(WRONG)
-
-
-def _in_parts(text: str) -> Told:
-    """A problem and, after a semicolon or what else tells people what to do, its remedy."""
-    for mark in ("; ", ": write "):
-        problem, found, remedy = text.rpartition(mark)
-        if found:
-            return Told(problem=problem, remedy=mark.removeprefix(": ").lstrip("; ") + remedy)
-    return Told(problem=text, remedy="")

@@ -142,7 +142,7 @@ def simulate(
     from tidegate.simulate.plan import Plan, values_of, warm_up_of
     from tidegate.simulate.session import Output, run_plan
 
-    with problems_told():
+    with problems_told(json=json):
         plan = Plan(
             file=file,
             load=Load(

@@ -44,7 +44,7 @@ def stats(
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Rate, burstiness, lengths, and how much of the prompts was said before."""
-    with problems_told(), _waiting(file):
+    with problems_told(json=json), _waiting(file):
         report = report_of(file, form)
     if json:
         typer.echo(as_json(report))
