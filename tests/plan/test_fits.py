@@ -31,6 +31,15 @@ def test_compute_that_would_serve_more() -> None:
     assert "Compute would serve 2,000." in found.because
 
 
+def test_the_batch_binds() -> None:
+    """An engine that takes fewer sequences than its cache holds; what it holds is told beside it."""
+    found = fits(msgspec.structs.replace(POOL, batch_limit=256))
+
+    assert (found.concurrency, found.binding, found.batch, found.paged) == (256, "batch", 256, 269)
+    assert found.because.startswith("The batch binds: the engine takes 256 sequences at once. 163,840 tokens")
+    assert fits(msgspec.structs.replace(POOL, batch_limit=270)).binding == "kv_memory"
+
+
 @pytest.mark.parametrize(
     "wrong, problem",
     [
