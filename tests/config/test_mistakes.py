@@ -191,6 +191,13 @@ MEANING = [
         ),
         'names the profile "h100"',
     ),
+    (
+        simulated(
+            "pools: {m: {disaggregation: {link: {bandwidth_bytes_per_s: 1, kv_bytes_per_token: 1},"
+            " prefill: {curve: {a_s: 1}, §table: {tokens: {points: [1], seconds: [1]}}}}}}"
+        ),
+        "disaggregation.prefill.table: stands beside curve; remove one",
+    ),
     (simulated("pools: {m: {profile: demo, profile_file: §x.json}}"), "stands beside profile; remove one"),
     (simulated("pools: {m: {profile: demo, §engine: {max_num_seqs: 9_000}}}"), "or lower max_num_seqs"),
     (simulated("pools: {m: {engine: {kv: §pages}}}"), 'is not known; did you mean "paged"?'),

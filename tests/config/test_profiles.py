@@ -18,11 +18,18 @@ from tidegate.config.profiles import (
     profile_of,
     read_profile,
 )
-from tidegate.config.simulation import CurveConfig, EngineConfig, SimulatedPool
+from tidegate.config.simulation import (
+    CurveConfig,
+    DisaggregationConfig,
+    EngineConfig,
+    PrefillConfig,
+    SimulatedEngine,
+    SimulatedPool,
+)
 from tidegate.core.curve import Grid, Line, Linear, Table
 from tidegate.core.errors import ConfigurationError
 from tidegate.sim.profiles import TABLE, named
-from tidegate.sim.settings import ReplicaSettings, Speculation
+from tidegate.sim.settings import Link, ReplicaSettings, Speculation
 
 CURVE = "curve: {type: linear, a_s: 0.01}\n"
 REPLICA = "replica: {max_num_seqs: 8, max_batched_tokens: 512, kv_tokens: 4096, context_tokens: 1024}\n"
@@ -143,3 +150,24 @@ def test_a_replica_that_may_do_more(tmp_path: Path) -> None:
     # Step times of its own are nobody's measurement.
     assert beyond_of(msgspec.structs.replace(more, curve=CurveConfig(a_s=1.0))) == []
     assert profile_of(more).replica.max_num_seqs == 64
+
+
+def test_engines_for_prompts_are_as_the_others_but_for_what_is_said() -> None:
+    """What is said of them stands instead of what the engines that decode have, or a profile."""
+    link = Link(bandwidth_bytes_per_s=1e9, kv_bytes_per_token=1e3, shared=False)
+    own = PrefillConfig(curve=CurveConfig(a_s=0.5), engine=EngineConfig(max_num_seqs=7))
+    for named_profile, batch in [("", 32), ("constant", 1)]:
+        parts = DisaggregationConfig(link=link, prefill_profile=named_profile, prefill=own)
+        found = profile_of(SimulatedEngine(profile="demo", disaggregation=parts))
+
+        assert found.disaggregation is not None
+        assert found.disaggregation.link == link
+        assert found.replica.max_num_seqs == 32
+        assert found.prefill is not None
+        assert found.prefill.curve == Linear(a_s=0.5)
+        assert found.prefill.replica.max_num_seqs == 7
+        alike = profile_of(SimulatedEngine(profile=named_profile or "demo"))
+        assert alike.replica.max_num_seqs == batch
+        assert found.prefill.replica == msgspec.structs.replace(alike.replica, max_num_seqs=7)
+    without = DisaggregationConfig(link=link)
+    assert profile_of(SimulatedEngine(profile="demo", disaggregation=without)).prefill is None

@@ -6,10 +6,12 @@ from math import inf, nan
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.sim import build
 from tests.sim.engines import SECOND, replica, short
+from tidegate.core.curve import Linear
 from tidegate.core.errors import CallerError, ConfigurationError
 from tidegate.sim.disaggregated import Disaggregated, Engine, engine_of
 from tidegate.sim.faults import Crash
@@ -205,6 +207,35 @@ def test_prompts_on_other_engines() -> None:
     assert last == pytest.approx(first + 1.0 + 0.5 + 1.0)
 
 
+def test_prompts_on_engines_of_a_profile_of_their_own() -> None:
+    """What the profile itself says of them stands, whatever else is named."""
+    parts = Disaggregation(link=LINK, prefill_profile="demo")
+    quick = Profile(curve=Linear(a_s=0.25), replica=replica().settings)
+    engine = engine_of(Profile(curve=SECOND, replica=replica().settings, disaggregation=parts, prefill=quick))
+    engine.submit(0.0, Sequence(0, 100, 2))
+
+    assert [one.at for one in told(engine)] == pytest.approx([0.25, 0.25 + 1.0 + 0.5 + 1.0])
+
+
+@pytest.mark.parametrize(
+    "shared, prefills, decodes, ends",
+    [
+        (True, 2, 2, [3.5, 4.5]),  # one cache after the other, 1 s each
+        (False, 2, 2, [3.5, 3.5]),  # side by side
+        (False, 2, 1, [3.5, 4.5]),  # whoever receives has one link too
+        (False, 1, 2, [3.5, 4.5]),
+    ],
+)
+def test_links_of_their_own(shared: bool, prefills: int, decodes: int, ends: list[float]) -> None:
+    """Two prompts whose steps end at the same time."""
+    link = msgspec.structs.replace(LINK, shared=shared)
+    engine = engines(link=link, prefills=prefills, decodes=decodes)
+    for number in range(2):
+        engine.submit(0.0, Sequence(number, 100, 2))
+
+    assert [one.at for one in told(engine) if one.kind == FINISHED] == ends
+
+
 def test_one_replica_is_no_pair() -> None:
     """A profile that says nothing of it makes a replica, and nothing else can be made of it."""
     profile = Profile(curve=SECOND, replica=replica().settings)
@@ -240,7 +271,7 @@ def test_a_fleet_of_pairs() -> None:
 def test_a_link_that_cannot_be(fields: dict[str, float]) -> None:
     """A transfer takes a finite time that is not below zero."""
     with pytest.raises(ConfigurationError):
-        Link(**({"bandwidth_bytes_per_s": 1.0, "kv_bytes_per_token": 1.0} | fields))
+        msgspec.structs.replace(Link(bandwidth_bytes_per_s=1.0, kv_bytes_per_token=1.0), **fields)
 
 
 def test_there_is_one_of_each_kind() -> None:

@@ -17,10 +17,11 @@ import yaml
 from tidegate.config.decoding import INVALID, Decoder, of_type
 from tidegate.config.documents import compose, read
 from tidegate.config.problems import report
-from tidegate.config.simulation import SimulatedEngine
+from tidegate.config.simulation import PrefillConfig, SimulatedEngine
 from tidegate.core.curve import Curve, Linear, Table
 from tidegate.core.errors import ConfigurationError
 from tidegate.sim.profiles import Profile, named
+from tidegate.sim.settings import Disaggregation
 
 DEFAULT_PROFILE = "h100-8b"
 """Where neither the file nor the command line names one."""
@@ -161,21 +162,34 @@ def profile_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> Pro
 
     `default` names one, or a file. Raises ConfigurationError for settings that do not go together.
     """
-    profile = _said_of(engines, default)
-    curve: Curve = profile.curve
-    replica = profile.replica
-    disaggregation = profile.disaggregation
+    said = _said_of(engines, default)
+    found = Profile(
+        curve=said.curve, replica=said.replica, disaggregation=said.disaggregation, prefill=said.prefill
+    )
+    parts = None
     for each in engines:
-        if each.curve is not None:
-            curve = Linear(**msgspec.structs.asdict(each.curve))
-        if each.table is not None:
-            curve = Table(**msgspec.structs.asdict(each.table))
-        own = {
-            name: value for name, value in msgspec.structs.asdict(each.engine).items() if value is not None
-        }
-        replica = msgspec.structs.replace(replica, **own)
-        disaggregation = each.disaggregation or disaggregation
-    return Profile(curve=curve, replica=replica, disaggregation=disaggregation)
+        found, parts = _changed(found, each), each.disaggregation or parts
+    if parts is None:
+        return found
+    plain = Disaggregation(**{name: getattr(parts, name) for name in Disaggregation.__struct_fields__})
+    prefill = None
+    if parts.prefill is not None:
+        like = named(parts.prefill_profile) if parts.prefill_profile else found
+        prefill = _changed(Profile(curve=like.curve, replica=like.replica), parts.prefill)
+    return msgspec.structs.replace(found, disaggregation=plain, prefill=prefill)
+
+
+def _changed(profile: Profile, said: SimulatedEngine | PrefillConfig) -> Profile:
+    """With the step times and the settings that are said."""
+    curve: Curve = profile.curve
+    if said.curve is not None:
+        curve = Linear(**msgspec.structs.asdict(said.curve))
+    if said.table is not None:
+        curve = Table(**msgspec.structs.asdict(said.table))
+    own = {name: value for name, value in msgspec.structs.asdict(said.engine).items() if value is not None}
+    return msgspec.structs.replace(
+        profile, curve=curve, replica=msgspec.structs.replace(profile.replica, **own)
+    )
 
 
 def beyond_of(*engines: SimulatedEngine, default: str = DEFAULT_PROFILE) -> list[str]:
@@ -200,7 +214,7 @@ def _own(engine: SimulatedEngine) -> ProfileFile | None:
 
 
 def _of_file(profile: Profile) -> ProfileFile:
-    return ProfileFile(curve=profile.curve, replica=profile.replica, disaggregation=profile.disaggregation)
+    return ProfileFile(**{name: getattr(profile, name) for name in Profile.__struct_fields__})
 
 
 def _told(value: object) -> object:

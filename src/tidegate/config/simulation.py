@@ -56,6 +56,24 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """Every duration is divided by it."""
 
 
+class PrefillConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Engines that compute prompts, where they are not as those that decode."""
+
+    curve: CurveConfig | None = None
+    """Step times instead of those of the others."""
+    table: TableConfig | None = None
+    """The same by tables; instead of `curve`."""
+    engine: EngineConfig = EngineConfig()
+    """Each of its values that is set stands instead of that of the others."""
+
+
+class DisaggregationConfig(Disaggregation, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Some engines compute prompts, others decode."""
+
+    prefill: PrefillConfig | None = None
+    """What those that compute prompts have otherwise."""
+
+
 class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What an engine is taken to be."""
 
@@ -69,7 +87,7 @@ class SimulatedEngine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """The same by tables, as they are measured or computed; instead of `curve`."""
     engine: EngineConfig = EngineConfig()
     """Each of its values that is set stands instead of the profile's."""
-    disaggregation: Disaggregation | None = None
+    disaggregation: DisaggregationConfig | None = None
     """Not one engine but several: some compute prompts, others decode."""
 
 

@@ -51,6 +51,11 @@ def _engine(where: Where, *engines: SimulatedEngine) -> Iterator[Problem]:
         )
     if engines[-1].profile is not None and engines[-1].profile_file is not None:
         yield Problem((*where, "profile_file"), "stands beside profile; remove one of them")
+    prefill = None if parts is None else parts.prefill
+    if prefill is not None and prefill.curve is not None and prefill.table is not None:
+        yield Problem(
+            (*where, "disaggregation", "prefill", "table"), "stands beside curve; remove one of them"
+        )
     if engines[-1].curve is not None and engines[-1].table is not None:
         yield Problem((*where, "table"), "stands beside curve; remove one of them")
     if any(each.profile_file is not None for each in engines):

@@ -1,10 +1,10 @@
 """When do replicas do what that share the work: some compute prompts, some decode?
 
 A prompt goes to the prefill replica with the fewest prompt tokens to compute. When it is computed its first
-token is told, as DistServe and Splitwise do, and its keys and values go over one link that all share:
-transfers queue on it, each takes `latency_s` and its bytes' time, of which only the latter keeps others
-waiting. Then it joins the decode replica with the fewest sequences. There it needs the blocks of all its
-tokens, and computes only what follows. A decode replica that preempts it computes it again itself.
+token is told, as DistServe and Splitwise do, and its keys and values go over a link, that all share or that
+each replica has: transfers queue on it, each takes `latency_s` and its bytes' time, of which only the latter
+keeps others waiting. Then it joins the decode replica with the fewest sequences. There it needs the blocks of
+all its tokens, and computes only what follows. A decode replica that preempts it computes it again itself.
 
 A simplification: a prefill replica's blocks are free as soon as the transfer is queued, as if it were staged.
 
@@ -52,8 +52,9 @@ class Disaggregated:
 
     __slots__ = (
         "_decode",
+        "_free_at",
         "_link",
-        "_link_free_at",
+        "_link_of",
         "_now",
         "_numbers",
         "_parts",
@@ -74,6 +75,7 @@ class Disaggregated:
         if parts is None:
             raise CallerError("a profile without disaggregation is one replica's")
         prefill = named(parts.prefill_profile) if parts.prefill_profile else profile
+        prefill = profile.prefill or prefill
         self._prefill = [Replica(prefill, rng, on_batch=on_batch) for _ in range(parts.prefill_replicas)]
         self._decode = [Replica(profile, rng, on_batch=on_batch) for _ in range(parts.decode_replicas)]
         self._replicas = (*self._prefill, *self._decode)
@@ -85,7 +87,9 @@ class Disaggregated:
             kv_tokens=one.kv_tokens * parts.decode_replicas,
         )
         self._link = parts.link
-        self._link_free_at = -inf
+        links = 1 if parts.link.shared else min(parts.prefill_replicas, parts.decode_replicas)
+        self._free_at = [-inf] * links
+        self._link_of = {replica: number % links for number, replica in enumerate(self._prefill)}
         self._now = -inf
         self._told: list[Happening] = []
         self._numbers = 0
@@ -140,7 +144,7 @@ class Disaggregated:
             replica.clear(now)
         self._transfers.clear()
         self._told.clear()
-        self._link_free_at = now
+        self._free_at = [now] * len(self._free_at)
         return lost
 
     # -- what it tells ------------------------------------------------------------------------------------
@@ -233,8 +237,10 @@ class Disaggregated:
         whole, at = work.whole, happening.at
         whole.produced = happening.output_tokens
         if happening.kind == FINISHED and whole.produced < whole.output_tokens:
+            assert work.replica is not None
+            number = self._link_of[work.replica]
             self._leave(work)
-            self._transfer(at, work)
+            self._transfer(at, work, number)
         else:
             self._told.append(Happening(at, happening.kind, whole, whole.produced))
             if happening.kind == FINISHED:
@@ -252,13 +258,13 @@ class Disaggregated:
         del self._parts[work.part]
         work.replica = None
 
-    def _transfer(self, at: float, work: Work) -> None:
-        """Its keys and values queue on the link."""
+    def _transfer(self, at: float, work: Work, number: int) -> None:
+        """Its keys and values queue on that link."""
         link = self._link
-        starts_at = max(at, self._link_free_at)
+        starts_at = max(at, self._free_at[number])
         bytes_ = link.kv_bytes_per_token * work.whole.prompt_tokens
-        self._link_free_at = starts_at + bytes_ / link.bandwidth_bytes_per_s
-        heappush(self._transfers, (self._link_free_at + link.latency_s, work.number, work))
+        self._free_at[number] = starts_at + bytes_ / link.bandwidth_bytes_per_s
+        heappush(self._transfers, (self._free_at[number] + link.latency_s, work.number, work))
 
     def _deliver(self, at: float, number: int, work: Work) -> None:
         """They are through: it goes on where the fewest are."""

@@ -21,6 +21,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     replica: ReplicaSettings
     disaggregation: Disaggregation | None = None
     """Not one engine but several that share the work."""
+    prefill: Profile | None = None
+    """Of those that compute prompts; None: as `disaggregation` says."""
 
 
 DEMO = Linear(a_s=15e-3, b_s_per_sequence=0.1e-3, c_s_per_context_token=0.1e-6, d_s_per_prefill_token=50e-6)

@@ -28,6 +28,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     kv_bytes_per_token: float
     latency_s: float = 0.0
     """Of each transfer, beside its bytes."""
+    shared: bool = True
+    """All transfers share it; false: each replica has one, and there are as many as of the rarer kind."""
 
     def __post_init__(self) -> None:
         """ConfigurationError unless a transfer takes a finite time."""
