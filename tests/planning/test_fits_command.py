@@ -76,7 +76,7 @@ def test_each_part_is_a_line_for_people() -> None:
         "1,000 GiB of host memory keep 100 sessions of 10 GiB more between turns, 142 in"
     )
     assert whole[3].startswith(
-        "256 sessions at once: 7 replicas (56 accelerators, 7 nodes), with 42 each. If at"
+        "256 sessions that all decode at once take 7 replicas (56 accelerators, 7 nodes), with 42 each. If at"
     )
     assert invoke(*BUILT).stdout.splitlines() == whole[:2]
 

@@ -12,6 +12,8 @@ import msgspec
 
 from tidegate.plan.advised import Advice
 from tidegate.plan.alternatives import Apart, Found
+from tidegate.plan.keeping import Fleet
+from tidegate.plan.offload import Offload
 from tidegate.plan.residence import Residence
 
 Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
@@ -228,6 +230,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Of the longest kind of request at its end, in whole blocks."""
     memory: Residence | None = None
     """What requests take of the KV cache; None: nothing is known of one."""
+    offload: Offload | None = None
+    """What host memory of a replica keeps of sessions between turns; None: none was asked for."""
+    fleet: Fleet | None = None
+    """Replicas for the sessions of all users, beside it; None: the load is not of users."""
     cost_per_hour: float | None = None
     """US dollars, for all replicas."""
     cost_per_million_output_tokens: float | None = None

@@ -62,7 +62,8 @@ def _fleet_told(found: Fleet, at_once: int) -> Iterator[str]:
     had = ""
     if found.accelerators is not None and found.nodes is not None:
         had = f" ({found.accelerators:,} accelerators, {found.nodes:,} node{'s' * (found.nodes != 1)})"
-    yield f"{sessions_told(found.sessions)} at once: {_replicas(found.replicas)}{had}, with {at_once:,} each."
+    all_ = f"{sessions_told(found.sessions)} that all decode at once"
+    yield f"{all_} take {_replicas(found.replicas)}{had}, with {at_once:,} each."
     if found.replicas_offloaded is not None and found.decode_at_once is not None:
         keep = "keeps" if found.replicas_offloaded == 1 else "keep"
         yield (

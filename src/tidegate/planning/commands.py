@@ -85,6 +85,8 @@ def plan(
     prefill_gpu: Annotated[Text, _replica("GPU", "Of those for prompts; else --gpu.")] = None,
     prefill_tp: Annotated[Text, _replica("COUNT", "Of those for prompts; else --tp.")] = None,
     link: Annotated[Text, _replica("RATE", "Between them, as 50GB/s or 400Gb; else the catalogue's.")] = None,
+    offload: Annotated[Text, _replica("GIB", "Host memory for sessions between turns.")] = None,
+    offload_link: Annotated[Text, _replica("RATE", "From there, in sum; else the catalogue's.")] = None,
     memory: Annotated[Text, _replica("RATIO", "Of the usable memory; else 90%.")] = None,
     reserve: Annotated[Text, _replica("GIB", "Per accelerator, beside weights and KV cache.")] = None,
     catalog: Annotated[

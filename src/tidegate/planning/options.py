@@ -42,6 +42,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     prefill_gpu: str | None = None
     prefill_tp: str | None = None
     link: str | None = None
+    offload: str | None = None
+    offload_link: str | None = None
     memory: str | None = None
     reserve: str | None = None
     catalog: tuple[str, ...] = ()
@@ -79,6 +81,8 @@ BELONG = {
     "disaggregated": ("model",),
     **dict.fromkeys(("prefill_gpu", "prefill_tp"), ("disaggregated",)),
     "link": ("model",),
+    "offload": ("model",),
+    "offload_link": ("offload",),
     "force": ("emit", "html"),
     "offline": ("within",),
     "within": ("offline",),
@@ -109,12 +113,12 @@ def check_together(options: Options) -> None:
     problems += [
         f"{also} and --offline: they are for a load with a rate; leave one out"
         for also in options.said(
-            ["tenants", "emit", "verify", "disaggregated", "curve"] if options.offline else []
+            ["tenants", "emit", "verify", "disaggregated", "curve", "offload"] if options.offline else []
         )
     ]
     problems += [
         f"{also} and --disaggregated: not known of replicas that are apart; leave one out"
-        for also in options.said(["tenants", "emit", "verify"] if options.disaggregated else [])
+        for also in options.said(["offload"] if options.disaggregated else [])
     ]
     problems += [
         f"{also}: the --{name} says that; leave it out"

@@ -20,6 +20,7 @@ from tidegate.plan.sensitivity import changes_of
 from tidegate.plan.sizing import size_of
 from tidegate.planning.asking import Question
 from tidegate.planning.emit.configuring import carry_out, configured
+from tidegate.planning.offloading import offloaded
 from tidegate.planning.telling import refuse
 from tidegate.planning.wanted import Wanted
 
@@ -50,7 +51,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
     size = size_of(ask)
     if isinstance(size, Impossible):
         raise refuse(size, json=json)
-    answer = answer_of(ask, size)
+    answer = offloaded(ask, answer_of(ask, size), wanted)
     if not json:
         from rich.console import Console
 
@@ -58,6 +59,9 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
 
         console = Console(highlight=False)
         console.print(verdict(answer, ask.terms))
+        for part in (answer.offload, answer.fleet):
+            if part is not None:
+                console.print("", part.because, sep="\n")
         _alternatives(console, searched, ask)
     if wanted.curve or wanted.html is not None:
         from tidegate.plan.curve import curve_of
@@ -145,11 +149,20 @@ def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *
         changes=changes_apart(ask, front),
         search=searched.found if searched is not None else None,
     )
+    answer = configured(ask, answer, wanted, front)
     if not json:
+        from tidegate.planning.advice_table import advice_told
+
         console.print("", changes(answer), sep="\n")
+        console.print(advice_told(answer, whole=wanted.any))
+    answer = carry_out(ask, answer, wanted, front)
     _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
+    elif wanted.verify:
+        from tidegate.planning.verify.table import told_of
+
+        console.print(told_of(answer))
 
 
 def _alternatives(console: Console, searched: Searched | None, ask: Ask) -> None:

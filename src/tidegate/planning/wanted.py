@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
-from tidegate.planning.numbers import number_of
+from tidegate.planning.numbers import number_of, rate_of
 from tidegate.planning.options import Options
 
 MODEL = "model"
@@ -25,6 +25,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     curve: bool = False
     """At the terminal, or as JSON."""
     html: Path | None = None
+    offload_bytes: float | None = None
+    """Of a replica's host, for sessions between turns."""
+    offload_link_bytes_per_s: float | None = None
+    """None: as the catalogue has it."""
     model: str = MODEL
 
     @property
@@ -43,6 +47,7 @@ def wanted_of(options: Options) -> Wanted:
     html = None if options.html is None else Path(options.html)
     if html is not None:
         _check_report(html, emit, force=options.force)
+    memory, link = options.offload, options.offload_link
     named = options.model is not None and not Path(options.model).is_file()
     return Wanted(
         weights={} if options.tenants is None else _weights(options.tenants),
@@ -51,6 +56,8 @@ def wanted_of(options: Options) -> Wanted:
         verify=options.verify,
         curve=options.curve,
         html=html,
+        offload_bytes=None if memory is None else 2**30 * number_of("--offload", memory, "GiB"),
+        offload_link_bytes_per_s=None if link is None else rate_of("--offload-link", link),
         model=options.model if named and options.model else MODEL,
     )
 

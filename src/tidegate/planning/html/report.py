@@ -62,6 +62,9 @@ def _body(answer: Answer, terms: Terms) -> Iterator[str]:
         yield "<h2>What requests meet</h2>"
         yield as_table(latencies(answer, terms))
     yield as_table(facts(answer))
+    for kept in (answer.offload, answer.fleet):
+        if kept is not None:
+            yield f"<p>{escape(kept.because)}</p>"
     if answer.disaggregated is not None:
         from tidegate.planning.apart_table import sides
 
