@@ -11,7 +11,7 @@ import pytest
 
 from tests.bench.scripted import run, serving, whole
 from tidegate.bench.target import ListedModel, Target
-from tidegate.calibrate.advice import warnings_of
+from tidegate.calibrate.advice import Judged, warnings_of
 from tidegate.calibrate.points import Point, decoding, name_of_batch, prompt_alone
 from tidegate.calibrate.told import Told, told_by
 from tidegate.core.curve import Linear
@@ -96,7 +96,7 @@ ALONE = (64, 256, 1024, 4096)
 )
 def test_what_is_said_of_points(points: list[Point], error: float | None, said: list[str]) -> None:
     """Each fault has its sentence, and good points have none."""
-    found = warnings_of(fit([each.observation for each in points]), points, error)
+    found = warnings_of(fit([each.observation for each in points]), points, Judged(error_ratio=error))
 
     assert len(found) == len(said), found
     for warning, words in zip(found, said, strict=True):

@@ -136,7 +136,7 @@ def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
     slow = msgspec.structs.replace(PROFILE, curve=Linear(a_s=5e-3))
 
     async def main(url: str, after_s: float) -> tuple[int | None, str]:
-        options = ["--url", url, "--for", "40s", "--out", str(tmp_path / "p.yaml"), "--json"]
+        options = ["--url", url, "--for", "40s", "--out", str(tmp_path / "p.yaml")]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tidegate", "calibrate", *options),
             stdout=asyncio.subprocess.DEVNULL,
@@ -172,6 +172,8 @@ def test_records_in_words(tmp_path: Path) -> None:
     assert re.search(r"up to 8 at once +\d+ +[\d,]+ +[\d.]+ms +[\d.]+ms +\d\.\d%", stdout)
     assert re.search(r"a \(each step\) +0\.008\d* ", stdout)
     assert "not told by the engine, and assumed: max_num_seqs" in stdout
+    assert "max_batched_tokens 2,048" in stdout
+    assert "vLLM takes 8,192 by itself on GPUs of 70 GiB and more" in stdout
     assert f"written to {out}" in stdout.replace("\n", "")
     assert read_profile(out).measured is not None
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import log2
 
+import msgspec
+
 from tidegate.calibrate.points import Point
+from tidegate.calibrate.repeats import SLOWER
 from tidegate.core.units import format_number
 from tidegate.perf.regression import OVERHEAD, Fit
 
@@ -25,13 +28,31 @@ POOR = 0.15
 """Mean error at held-out points, from which on the line does not describe the engine."""
 
 
-def warnings_of(found: Fit, points: Sequence[Point], held_out_error: float | None) -> tuple[str, ...]:
+DISTURBED = 0.2
+"""Share of the repeats that were left out, from which on the others may have been delayed too. At a fifth to
+three tenths a line was 11 to 16 % off what a quieter hour had shown, at half 27 to 44 % (see `repeats`)."""
+
+
+class Judged(msgspec.Struct, frozen=True, kw_only=True):
+    """How a line does at points that it was not fitted to, as mean relative errors."""
+
+    error_ratio: float | None
+    repeat_error_ratio: float | None = None
+    """Of the medians of the same points; None: they are no repeats."""
+    disturbed_ratio: float = 0.0
+    """Share of the repeats that were left out."""
+    whole_error_ratio: float | None = None
+    """With the held-out ones among these."""
+
+
+def warnings_of(found: Fit, points: Sequence[Point], judged: Judged) -> tuple[str, ...]:
     """A sentence for each."""
     return (
         *_confounded(found, points),
         *_unseen(found, points),
         *_doubtful(found, points),
-        *_poor(held_out_error),
+        *_disturbed(judged),
+        *_poor(judged),
     )
 
 
@@ -110,12 +131,31 @@ def _doubtful(found: Fit, points: Sequence[Point]) -> Iterator[str]:
             )
 
 
-def _poor(held_out_error: float | None) -> Iterator[str]:
-    if held_out_error is None:
-        yield "no points were held out, so that nothing says how well the line predicts: measure more"
-    elif held_out_error > POOR:
+def _disturbed(judged: Judged) -> Iterator[str]:
+    if judged.disturbed_ratio > DISTURBED:
+        whole = judged.whole_error_ratio
+        with_them = "" if whole is None else f" (with them, held-out points are {whole:.0%} off)"
         yield (
-            f"held-out points are {held_out_error:.0%} off in the mean: the line does not describe this "
+            f"{judged.disturbed_ratio:.0%} of the repeats took over {SLOWER - 1:.0%} longer than the "
+            f"quietest quarter of their kind, and were left out{with_them}: something else runs beside the "
+            "engine. It may have delayed the others too, so that the true error is larger than the stated "
+            "one; measure on a quiet machine"
+        )
+
+
+def _poor(judged: Judged) -> Iterator[str]:
+    error, repeats = judged.error_ratio, judged.repeat_error_ratio
+    if error is None:
+        yield "no points were held out, so that nothing says how well the line predicts: measure more"
+    elif error > POOR and repeats is not None and repeats > error / 2:
+        yield (
+            f"held-out points are {error:.0%} off in the mean, and {repeats:.0%} off their own medians: "
+            "repeats of a measurement differ so much that no line can meet them; measure longer, or on a "
+            "quieter machine"
+        )
+    elif error > POOR:
+        yield (
+            f"held-out points are {error:.0%} off in the mean: the line does not describe this "
             "engine, or something else ran beside it"
         )
 

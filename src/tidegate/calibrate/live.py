@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -10,19 +11,22 @@ from tidegate.bench.load import LoadLimits, LoadRecord, run_load
 from tidegate.bench.target import Target
 from tidegate.calibrate.experiment import Cell, Limits, cells
 from tidegate.calibrate.points import Point
+from tidegate.calibrate.repeats import repeat_errors
 from tidegate.calibrate.streams import Stream, points_of
-from tidegate.calibrate.told import Told
+from tidegate.calibrate.told import MAX_BATCHED_TOKENS, Told
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.requests import PlannedRequest
 
-MAX_BATCHED_TOKENS, CONTEXT_TOKENS = 2048, 4096
+CONTEXT_TOKENS = 4096
 """Of an engine that does not tell, and of which nobody says."""
 CONTEXTS_HELD = 4
 """Whole contexts that fit into a cache of which nobody says how large it is."""
 PROMPT_REPEATS = 2
 """A prompt is one point only, where a batch is several."""
 ROUNDS = 3
-"""The experiment is repeated while there is time, so often at most."""
+"""The experiment is repeated while there is time, so often at most,"""
+REPEATABLE = 0.05
+"""unless repeats of a measurement differ from their median by more than this, in the mean."""
 SEATS, MOST_SEATS = 16, 256
 """Sequences at once that are tried where the engine does not tell how many it takes."""
 SEATS_SHARE = 0.25
@@ -125,9 +129,11 @@ class Experiment:
             step_s=first.tpot_s or 1.0,
             prefill_tokens_per_s=prefill_tokens_per_s,
         )
-        planned = cells(limits)
-        for _ in range(ROUNDS):
-            await self._round(planned, ends_at)
+        planned, rounds = cells(limits), 0
+        while rounds < ROUNDS or fmean(repeat_errors(self._points) or [0.0]) > REPEATABLE:
+            if not await self._round(planned, ends_at):
+                break
+            rounds += 1
         return Measurement(points=self._points, seats=seats if full else None, failures=self._failures)
 
     async def _probe(self) -> tuple[LoadRecord, float]:
@@ -182,12 +188,14 @@ class Experiment:
         asked = self._scale.asked(cell.prompt_tokens)
         return await self._send(msgspec.structs.replace(cell, prompt_tokens=asked))
 
-    async def _round(self, planned: Sequence[Cell], ends_at: float) -> None:
+    async def _round(self, planned: Sequence[Cell], ends_at: float) -> bool:
+        """Whether there was time for all of them."""
         for cell in planned:
             if self._now() >= ends_at or self._stopped():
-                return
+                return False
             for _ in range(1 if cell.steps else PROMPT_REPEATS):
                 await self._measure(cell)
+        return True
 
     async def _measure(self, cell: Cell) -> None:
         self._on_cell(cell.name)

@@ -12,10 +12,11 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from tidegate.calibrate.advice import LETTERS, warnings_of
+from tidegate.calibrate.advice import LETTERS, Judged, warnings_of
 from tidegate.calibrate.points import Point
+from tidegate.calibrate.repeats import repeat_errors, undisturbed
 from tidegate.calibrate.sources import Found
-from tidegate.calibrate.told import Told
+from tidegate.calibrate.told import MAX_BATCHED_TOKENS, Told
 from tidegate.config.profiles import Measured, ProfileFile, Span
 from tidegate.core.curve import Linear
 from tidegate.core.errors import ConfigurationError
@@ -25,8 +26,6 @@ from tidegate.perf.regression import OVERHEAD, Fit, fit
 from tidegate.sim.settings import ReplicaSettings
 
 BLOCK_TOKENS = 16
-MAX_BATCHED_TOKENS = 2048
-"""vLLM's own, on most accelerators."""
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,27 +58,34 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 def report_of(of: Found, *, file: str, date: str) -> Report:
     """Fit what is not held out, and judge the line by what is. ConfigurationError for too few points."""
-    points = of.points
+    points = undisturbed(of.points) if of.repeated else of.points
     fitted = [each for each in points if not each.held_out]
     held_out = [each for each in points if each.held_out]
     found = fit([each.observation for each in fitted])
     errors = [abs(found.error(each.observation)) for each in held_out]
-    error = fmean(errors) if errors else None
+    judged = Judged(
+        error_ratio=fmean(errors) if errors else None,
+        repeat_error_ratio=fmean(repeat_errors(held_out)) if held_out and of.repeated else None,
+        disturbed_ratio=1 - len(points) / len(of.points),
+        whole_error_ratio=_mean_error(found, [each for each in of.points if each.held_out]),
+    )
     replica, assumed = _replica(points, of.told)
     measured = Measured(
         source=of.source,
         date=date,
         points=len(fitted),
         held_out_points=len(held_out),
-        held_out_error_ratio=_rounded(error),
+        held_out_error_ratio=_rounded(judged.error_ratio),
         held_out_worst_ratio=_rounded(max(errors, default=None)),
+        repeat_error_ratio=_rounded(judged.repeat_error_ratio),
+        disturbed_ratio=round(judged.disturbed_ratio, 4),
         sequences=_span([each.sequences for each in points if not each.prompt_tokens]),
         context_tokens=_span([each.context_tokens for each in points if not each.prompt_tokens]),
         prompt_tokens=_prompts(points),
         first_token_overhead_s=_digits(found.first_token_overhead_s),
         standard_errors={name: _digits(each) for name, each in found.standard_errors.items()},
         assumed=assumed,
-        warnings=(*of.missing, *warnings_of(found, points, error)),
+        warnings=(*of.missing, *warnings_of(found, points, judged)),
     )
     curve = Linear(**{name: _digits(getattr(found.curve, name)) for name in Linear.__struct_fields__})
     profile = ProfileFile(curve=curve, replica=replica, measured=measured)
@@ -89,10 +95,14 @@ def report_of(of: Found, *, file: str, date: str) -> Report:
         profile=profile,
         first_token_overhead_s=measured.first_token_overhead_s,
         held_out_error_ratio=measured.held_out_error_ratio,
-        fitted_error_ratio=fmean(abs(found.error(each.observation)) for each in fitted),
+        fitted_error_ratio=_mean_error(found, fitted) or 0.0,
         beyond=tuple(profile.beyond()),
         rows=_rows(points, found),
     )
+
+
+def _mean_error(found: Fit, points: Sequence[Point]) -> float | None:
+    return fmean(abs(found.error(each.observation)) for each in points) if points else None
 
 
 def _replica(points: Sequence[Point], told: Told) -> tuple[ReplicaSettings, tuple[str, ...]]:
@@ -174,11 +184,20 @@ def as_text(report: Report) -> RenderableType:
         settings = msgspec.structs.asdict(report.profile.replica)
         taken = ", ".join(f"{name} {settings[name]:,}" for name in measured.assumed)
         notes.append(f"not told by the engine, and assumed: {taken}; options of these names say better")
+    if "max_batched_tokens" in measured.assumed:
+        notes.append(_BUDGET)
     if report.beyond:
         notes.append(f"extrapolated up to {', '.join(report.beyond)}")
     parts += [Text(f"- {printable(note)}", style="yellow") for note in notes]
     parts.append(Text(f"written to {printable(report.file)}"))
     return Group(*parts)
+
+
+_BUDGET = (
+    "max_batched_tokens is how long prompts are cut into steps: vLLM takes 8,192 by itself on GPUs of 70 GiB "
+    "and more, 16,384 from 160 GiB, and 2,048 on others and on an A100; its log says which as it starts, and "
+    "--max-batched-tokens takes it"
+)
 
 
 def _sentence(report: Report) -> str:

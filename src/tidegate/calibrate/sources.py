@@ -16,10 +16,10 @@ from tidegate.bench.load import most_open
 from tidegate.bench.target import Target
 from tidegate.calibrate import records as bench_records
 from tidegate.calibrate import scrapes as saved_scrapes
-from tidegate.calibrate.live import MAX_BATCHED_TOKENS, Experiment, Sender
+from tidegate.calibrate.live import Experiment, Sender
 from tidegate.calibrate.pages import Page
 from tidegate.calibrate.points import Point
-from tidegate.calibrate.told import Scraper, Told, listing_of, of_page, told_by
+from tidegate.calibrate.told import MAX_BATCHED_TOKENS, Scraper, Told, listing_of, of_page, told_by
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.units import format_duration
 
@@ -40,6 +40,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     missing: tuple[str, ...] = ()
     """What could not be measured, and why."""
+    repeated: bool = False
+    """Whether points of one name are repeats of one measurement."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +92,7 @@ async def _measured(target: Target, told: Told, asked: Asked, on_cell: Callable[
         told=Told(max_num_seqs=found.seats).over(told) if found.seats else told,
         source=f"{target.model} at {target.url}",
         missing=missing,
+        repeated=True,
     )
 
 

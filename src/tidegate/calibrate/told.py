@@ -15,6 +15,9 @@ from tidegate.net.client import Client
 from tidegate.net.limits import ClientLimits
 
 TIMEOUT_S = 5.0
+MAX_BATCHED_TOKENS = 2048
+"""Of an engine that does not tell, and of which nobody says: what vLLM takes by itself below 70 GiB, and on
+an A100. Source: `get_batch_defaults` in its engine/arg_utils.py."""
 LLAMACPP, SGLANG = "llamacpp", "sglang"
 """As their lists of models call themselves."""
 
