@@ -158,6 +158,37 @@ def test_figures_of_makers(name: str, bandwidth_gb_per_s: float, dense_tflops: f
     assert accelerator.flops_per_s["bf16"] / 1e12 == pytest.approx(dense_tflops, rel=0.002)
 
 
+@pytest.mark.parametrize(
+    "name, bf16, fp8, int8, fp4",
+    [
+        ("gb200", 2500, 5000, 5000, 10_000),
+        ("b200-sxm", 2250, 4500, 4500, 9000),
+        ("gaudi-3", 1677, 1677, None, None),
+        ("mi325x", 1307, 2614, None, None),
+        ("mi300x", 1307, 2614, None, None),
+        ("h200-sxm", 989, 1979, 1979, None),
+        ("h100-sxm", 989, 1979, 1979, None),
+        ("h100-pcie", 756, 1513, 1513, None),
+        ("tpu-v5p", 459, None, 918, None),
+        ("l40s", 362, 733, 733, None),
+        ("a100-sxm", 312, None, 624, None),
+        ("a100-pcie", 312, None, 624, None),
+        ("tpu-v5e", 197, None, 394, None),
+    ],
+)
+def test_rates_of_a_public_table(
+    name: str, bf16: float, fp8: float | None, int8: float | None, fp4: float | None
+) -> None:
+    """Dense TFLOPS of stas00/ml-engineering, compute/accelerator at b9e2972; MI300X and MI325X, which it cuts
+    to 1,300, as it computes them from their clock.
+    """
+    rates = CATALOG.accelerator(name).flops_per_s
+    found = {precision: rate / 1e12 for precision, rate in rates.items()}
+
+    for precision, tflops in {"bf16": bf16, "fp8": fp8, "int8": int8, "fp4": fp4}.items():
+        assert found.get(precision) == (None if tflops is None else pytest.approx(tflops, rel=0.003))
+
+
 @pytest.mark.parametrize("accelerator", CATALOG.accelerators.values(), ids=lambda each: each.name)
 def test_nothing_is_guessed(accelerator: Accelerator) -> None:
     """No usable memory is derived, a link to the host has a source and is below that to other devices, and
