@@ -91,6 +91,16 @@ Marking = Literal["asked", "knee", "budgets"]
 """What is at a point of a curve: the load of the answer, the knee, the highest rate within every budget."""
 
 
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """What users meet who all ask in the same instant: a benchmark's clients do, people hardly ever."""
+
+    last_ttft_s: float
+    """Of the last of their first requests, about."""
+    ttft_s: Percentiles | None = None
+    """Of a benchmark's run of ten requests each, the first ones among them; None: they think in between."""
+    words: str
+
+
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     """What requests that come by themselves meet at one rate."""
 
@@ -224,6 +234,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: Percentiles
     itl_s: Percentiles | None = None
     """Over gaps between tokens, not over requests; None: not known."""
+    opening: Opening | None = None
+    """Of users: what they would meet if all asked at once, which the latencies have not; None: not users, or
+    nothing is known of prompts."""
     kv_bytes_per_token: float | None = None
     """Of the whole model, however it is sharded."""
     kv_bytes_per_sequence: float | None = None

@@ -77,6 +77,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         tpot_s=found.tpot_s,
         e2e_s=found.e2e_s,
         itl_s=found.itl_s,
+        opening=None if size.crowd is None else size.crowd.opening(ask.terms),
         kv_bytes_per_token=memory.kv_bytes_per_token if memory is not None else None,
         kv_bytes_per_sequence=memory.kv_bytes_per_sequence if memory is not None else None,
         memory=memory,

@@ -23,6 +23,11 @@ TARGET_UTILISATION = 0.7
 """Of the rate that is sustained, with every replica up; `Answer.room` says what it leaves room for."""
 
 
+USERS_CV = 0.1
+"""Coefficient of variation of what users send of whom mean lengths are known: if all were equally long, those
+who once wait for each other would stay in step for ever."""
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Requests that are alike."""
 
@@ -57,11 +62,6 @@ class Load(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     users: int | None = None
     """People who wait for an answer, think, and ask again, instead of a rate."""
     think_s: float = 0.0
-
-    @property
-    def closed(self) -> bool:
-        """Whether users never think: each always has a request under way."""
-        return self.users is not None and self.think_s == 0
 
     @property
     def prompt_tokens(self) -> float:

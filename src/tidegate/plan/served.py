@@ -6,7 +6,7 @@ batch that is as full as the least of them lets it be. Latencies are `steady`'s.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from tidegate.core.units import format_duration, format_number
 from tidegate.plan.answer import Gates, Impossible, Percentiles, Room, Wait
@@ -14,6 +14,7 @@ from tidegate.plan.ask import Load, Replica, Terms
 from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
+from tidegate.plan.closed.inside import Inside
 from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.lengths import Kind, Lengths
 from tidegate.plan.laws.population import Arrivals
@@ -69,6 +70,11 @@ class ServedStation:
     def bound(self) -> Bound:
         """See `bounds`."""
         return bound_of(self._replica, self._load, self._terms, self._batch, self._full)
+
+    @cached_property
+    def inside(self) -> Inside:
+        """The same replica for clients who wait for their answers."""
+        return Inside(self._replica, self._load, self._gates)
 
     def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
         """At that rate for all of them, from one queue."""
@@ -212,7 +218,7 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
             unit="s",
         )
     station = ServedStation(replica, load, terms)
-    alone_s = ClosedCrowd(replica, load, station.gates, users=1).latencies(terms) if load.closed else None
+    alone_s = None if load.users is None else ClosedCrowd(station.inside, users=1).latencies(terms)
     return _over_budget(station, replica, terms, alone_s) or station
 
 

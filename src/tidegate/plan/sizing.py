@@ -139,10 +139,13 @@ def _size_for_users(ask: Ask, station: Station) -> Size | Impossible:
 def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd | ClosedCrowd:
     """The users of the load, before so many replicas."""
     assert ask.load.users is not None
-    if ask.load.closed and isinstance(ask.replica, Replica):
-        from tidegate.plan.closed.clients import ClosedCrowd  # takes as long to import as a plan by hand
+    if isinstance(ask.replica, Replica):
+        # These take as long to import as a plan by hand.
+        from tidegate.plan.closed.clients import ClosedCrowd
+        from tidegate.plan.served import ServedStation
 
-        return ClosedCrowd(ask.replica, ask.load, station.gates, replicas)
+        assert isinstance(station, ServedStation)
+        return ClosedCrowd(station.inside, ask.load.users, replicas)
     return Crowd(station, ask.load.users, ask.load.think_s, replicas)
 
 

@@ -11,7 +11,7 @@ import pytest
 from tidegate.core.curve import Linear
 from tidegate.core.records import Budgets
 from tidegate.plan.advice.advising import advise
-from tidegate.plan.advice.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
+from tidegate.plan.advice.own_burst import REFUSED_SHARE, beyond_the_rate, burst_needed, refused_ratio
 from tidegate.plan.advised import Advice, rounded_down, rounded_up
 from tidegate.plan.answer import Answer, Gates, Percentiles
 from tidegate.plan.answering import answer_to
@@ -279,6 +279,24 @@ def test_a_bucket_that_is_deep_enough() -> None:
         assert refused_ratio(load, burst_needed(load, cv2), cv2) == pytest.approx(REFUSED_SHARE)
     assert burst_needed(0.0005, 1.0) == 1
     assert burst_needed(1.0, 1.0) == burst_needed(2.0, 1.0) == float("inf")
+
+
+def test_users_who_begin_together_are_let_in() -> None:
+    """100 who never think are 100 at once; who thinks 1 s at 20 requests/s is 100 - 20 (1 + ln 5) = 47.8
+    ahead, at 1.6 s; and of those who think 5 s the rate lets in as many as come.
+    """
+    for think_s, beyond in [(0.0, 100.0), (1e-6, 100.0), (1.0, 47.81), (4.9, 0.04), (5.0, 0.0), (90.0, 0.0)]:
+        assert beyond_the_rate(100, think_s, 20.0) == pytest.approx(beyond, abs=0.02), think_s
+    ahead = max(100 * (1 - exp(-t / 100)) - 20 * t / 100 for t in range(1000))
+    assert beyond_the_rate(100, 1.0, 20.0) == pytest.approx(ahead, rel=1e-3)
+
+    users = Load(kinds=LOAD.kinds, users=20)
+    question = asked(1.0, users, target_utilisation=1.0)
+    found = answer_to(question)
+    assert isinstance(found, Answer)
+    own = advise(question, found).tenants["default"]
+    assert own.burst_tokens == pytest.approx(20 * 1_100, rel=0.01)
+    assert "its users may all begin in the same instant" in own.burst_s.reason
 
 
 def test_tenants_of_a_load() -> None:

@@ -15,10 +15,11 @@ from tests.planning.emit.test_emitting import BY_HAND
 from tests.planning.test_limits_law import DEMO
 from tidegate.cli import command_line
 from tidegate.core.records import Budgets
+from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.advice.advising import advise
 from tidegate.plan.answer import Answer, Percentiles
 from tidegate.plan.answering import answer_to
-from tidegate.plan.ask import Ask, Kind, Load, Terms
+from tidegate.plan.ask import USERS_CV, Ask, Kind, Load, Replica, Terms
 from tidegate.plan.tenants import Tenant, tenants_of
 from tidegate.planning.verify import simulating as verifying
 from tidegate.planning.verify.simulating import Effort, verify
@@ -88,6 +89,33 @@ def test_a_wrong_plan_is_found_out() -> None:
     # A step takes longer than that.
     assert found.budgets_hold is False
     assert "do not hold: 0%" in found.budgets
+
+
+@pytest.mark.parametrize("think_s", [0.0, 2.0])
+def test_users_are_simulated_as_they_are_planned(think_s: float) -> None:
+    """As many, thinking as long, of the same lengths; nobody is refused who begins with all the others."""
+    kind = Kind(prompt_tokens=500, output_tokens=100, prompt_cv=USERS_CV, output_cv=USERS_CV)
+    ask = asked(1.0, Load(kinds=(kind,), users=30, think_s=think_s), DEMO, tpot_s=0.05)
+    found = verified(ask)
+
+    assert found.agrees, found.sentence
+    assert found.refused_ratio == 0
+    assert found.budgets_hold
+
+
+def test_what_is_not_simulated_is_left_out_of_the_comparison() -> None:
+    """What an engine's software takes beside its steps is in the plan, and no simulated engine has it."""
+    kind = Kind(prompt_tokens=500, output_tokens=100, prompt_cv=USERS_CV, output_cv=USERS_CV)
+    ask = asked(1.0, Load(kinds=(kind,), users=20, think_s=2.0), DEMO, tpot_s=0.05)
+    assert isinstance(ask.replica, Replica)
+    slow = msgspec.structs.replace(ask.replica, waiting=Waiting(overhead_s=0.3, steps=3))
+    ask = msgspec.structs.replace(ask, replica=slow)
+    found = verified(ask)
+
+    assert found.agrees, found.sentence
+    assert "what benchmarks show of the engine's software" in found.warnings[-1]
+    (ttft,) = [each for each in found.figures if each.name == "ttft_s.p95"]
+    assert ttft.closed_form < answered(ask).ttft_s.p95 - 0.3
 
 
 def test_what_is_refused_is_said() -> None:

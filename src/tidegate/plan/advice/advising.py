@@ -202,6 +202,8 @@ def _limits(
         hit_ratio=ask.load.prefix_hit_ratio,
         first_output_tokens=max(tenant.output_tokens for tenant in tenants),
         arrivals_cv2=ask.load.gap_cv**2,
+        users=ask.load.users,
+        think_s=ask.load.think_s,
     )
     rate = answer.requests_per_s
     everybody = senders_of([Tenant(kinds=ask.load.kinds)], rate)[0]

@@ -33,7 +33,7 @@ from math import floor, inf
 import msgspec
 
 from tidegate.core.units import format_latency, format_number, format_ratio
-from tidegate.plan.advice.own_burst import REFUSED_SHARE, burst_needed, refused_ratio
+from tidegate.plan.advice.own_burst import REFUSED_SHARE, beyond_the_rate, burst_needed, refused_ratio
 from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
 from tidegate.plan.ask import Kind
 from tidegate.plan.tenants import Tenant, longest
@@ -70,6 +70,10 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What is reserved for an answer until a tenant's own answers are learned."""
     arrivals_cv2: float = 1.0
     """Squared coefficient of variation of the gaps between requests."""
+    users: float | None = None
+    """Of all tenants, who wait for their answers; None: requests come by themselves."""
+    think_s: float = 0.0
+    """Of each user, between an answer and the next request."""
 
     def credits_of(self, kind: Kind, *, cached: bool) -> float:
         """Of one request; a limit reserves what is not cached."""
@@ -168,7 +172,7 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
 
     burst_tokens: float
     bound: str
-    """prefill, places, largest, planned or default."""
+    """prefill, places, largest, planned, opening or default."""
     service: Service
     within: float
     """The burst that the TTFT budget allows, or the default where there is none."""
@@ -290,10 +294,22 @@ def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
     if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
         bounds["planned"] = min(needed_tokens, most)
         del bounds["prefill"]
+    # Whoever begins with all others at once asks again as often as he is refused: all places are free then.
+    opening_tokens = _opening(fleet, sender) * sender.request_tokens
+    if min(bounds.values()) < opening_tokens:
+        bounds = {"opening": min(opening_tokens, most)}
     bound = min(bounds, key=lambda name: bounds[name])
     if bounds[bound] < sender.largest_tokens:
         bounds["largest"], bound = sender.largest_tokens, "largest"
     return Bucket(burst_tokens=bounds[bound], bound=bound, service=service, within=within)
+
+
+def _opening(fleet: Fleet, sender: Sender) -> float:
+    """Requests that its users send beyond its rate, who begin at the same instant with a thought."""
+    if fleet.users is None:
+        return 0.0
+    users = fleet.users * sender.tenant.load_share
+    return beyond_the_rate(users, fleet.think_s, credits_per_s(fleet, sender) / sender.credits(fleet))
 
 
 def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
@@ -345,6 +361,10 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
             f"{tokens}: its own planned requests need it, or more than {REFUSED_SHARE:.1%} of them would be "
             f"refused; {within} are what the TTFT budget allows whatever all others do."
         )
+    if bucket.bound == "opening":
+        within = format_number(max(0.0, bucket.within))
+        allowed = "" if fleet.ttft_s is None else f"; {within} are what the TTFT budget allows"
+        return f"{tokens}: its users may all begin in the same instant{allowed}."
     assert fleet.ttft_s is not None
     left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
     if bucket.bound == "prefill":

@@ -25,6 +25,18 @@ def refused_ratio(load: float, burst_requests: float, cv2: float) -> float:
     return min(1.0, max(0.0, (1 - load) * filled / (1 - load * filled)))
 
 
+def beyond_the_rate(users: float, think_s: float, rate_per_s: float) -> float:
+    """Requests that a bucket must hold if so many users begin at once, each with a thought, and wait then.
+
+    By t some users x (1 - exp(-t / think)) have asked, and rate x t were let in: the most that the first is
+    ahead of the second. All of them where nobody thinks; none where they ask no faster than that.
+    """
+    thinking = rate_per_s * think_s
+    if thinking <= 0:
+        return users
+    return users - thinking * (1 + log(users / thinking)) if users > thinking else 0.0
+
+
 def burst_needed(load: float, cv2: float) -> float:
     """Requests that a bucket must hold to refuse `REFUSED_SHARE`; inf for who sends more than its rate."""
     if load >= 1 - NEAR:

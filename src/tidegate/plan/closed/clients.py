@@ -1,128 +1,182 @@
-"""What do users meet who ask again as soon as they are answered?
+"""What do users meet who wait for an answer, think or do not, and ask again?
 
-As benchmarks ask: each replica has its share of them in a closed loop (`closed_loop`), by which docs/accuracy
-judges the planner. Who finds neither room in the KV cache nor in the batch waits for a seat. Requests are
-taken at their mean lengths, and all that are in a batch go on alike: TPOT is the same of each.
+Before replicas whose steps are known. Their number under way is a finite source's (`source`), with what
+replicas complete of so many inside (`inside`); who asks finds the others as if he were not there (the arrival
+theorem; Sevcik and Mitrani, The distribution of queuing network states at input and output instants, JACM 28
+(1981)). Who finds all places of all gates taken waits before them, in one queue. Users who never think always
+have as many requests under way as they are, which is the loop that docs/accuracy judges the planner by, but
+for its opening: there, all ask in the same instant, and wait for each other's prompts.
+
+All that are in a batch go on alike: TPOT is the same of each. Means obey the interactive response time law,
+users = rate x (E2E + think) (Denning and Buzen, Operational analysis, 1978).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.core.units import format_duration, format_number
-from tidegate.plan.answer import Gates, Percentiles
-from tidegate.plan.ask import Load, Replica, Terms
-from tidegate.plan.closed.loop import Clients, Loop, closed_loop
-from tidegate.plan.closed.spread import first_tokens, seat_waits
+from tidegate.plan.answer import Opening, Percentiles
+from tidegate.plan.ask import Terms
+from tidegate.plan.closed.inside import Inside
+from tidegate.plan.closed.loop import REQUESTS_PER_CLIENT, Loop
+from tidegate.plan.closed.source import Numbers, gathered, under_way
+from tidegate.plan.closed.spread import first_tokens, mixed, seat_waits, summed, thinned
 from tidegate.plan.laws.spread import Spread
 from tidegate.plan.station import Bound, Latencies
 
 if TYPE_CHECKING:
     from tidegate.plan.closed.spread import Law
 
-
-MANY = 2**31
-"""Users who take every seat there is."""
-
-
-class Part(NamedTuple):
-    """Replicas that have as many users each."""
-
-    replicas: int
-    users: int
-    loop: Loop
+EDGES = (*(each / 10 for each in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 1.0)
+"""Of the numbers that are found, in groups: finer where a tail is."""
+FINE = 48
+"""Times that a law of first tokens is told by where answers of many lengths come after it."""
 
 
 class ClosedCrowd:
-    """Users before so many replicas of that kind, to which they are dealt out evenly."""
+    """Users before so many replicas of that kind, to which their requests are dealt out evenly."""
 
-    def __init__(
-        self, replica: Replica, load: Load, gates: Gates, replicas: int = 1, *, users: int | None = None
-    ) -> None:
-        """`users`: None are those of the load."""
-        self._replica, self._load, self._gates = replica, load, gates
-        self._users = users or load.users or 1
+    def __init__(self, inside: Inside, users: int, replicas: int = 1) -> None:
+        self._inside, self._users = inside, users
         self.replicas = replicas
+        self._places = inside.gate * replicas
+
+    def having(self, *, users: int | None = None, replicas: int | None = None) -> ClosedCrowd:
+        """The same kind of users, more or fewer of them, before as many replicas."""
+        return ClosedCrowd(self._inside, users or self._users, replicas or self.replicas)
+
+    @property
+    def users(self) -> int:
+        """How many."""
+        return self._users
 
     @cached_property
     def rate_per_s(self) -> float:
         """Requests per second that they come to send."""
-        return sum(part.replicas * part.loop.requests_per_s for part in self._parts)
+        return sum(share * self._completed_per_s(n) for n, share in self._under_way(self._users))
 
-    @cached_property
+    @property
     def sustained_per_s(self) -> float:
-        """Of one replica, every seat of which is taken."""
-        return self._loop(MANY).requests_per_s
+        """Of one replica, every place of which is taken."""
+        return self._inside.sustained_per_s
 
     @cached_property
     def occupied(self) -> float:
-        """Places that are taken, of all inside the gates, 0..1."""
-        return min(1.0, self._users / (self._gates.least * self.replicas))
+        """Places that are taken, of all inside the gates, 0..1: what a target means for users.
+
+        They push as hard as they are let: without thinking, the rate of any number of replicas is near what
+        these sustain.
+        """
+        found = self._under_way(self._users)
+        return sum(share * min(n, self._places) for n, share in found) / self._places
+
+    def tpot_s(self, inside: int) -> float:
+        """Of a batch that always has so many."""
+        return self._inside.loop(inside).tpot_s
 
     def latencies(self, terms: Terms) -> Latencies:
-        """What they meet."""
-        import numpy as np
-
-        waits = [seat_waits(part.loop, part.users - part.loop.seats) for part in self._parts]
-        ttfts = [first_tokens(part.loop, part.users - part.loop.seats) for part in self._parts]
-        tpots = [(np.array([part.loop.tpot_s]), np.ones(1)) for part in self._parts]
-        e2es = [
-            (seconds + part.loop.e2e_s - part.loop.ttft_s, shares)
-            for part, (seconds, shares) in zip(self._parts, ttfts, strict=True)
+        """What they meet, long after they began."""
+        met = [
+            (share * weight, loop, wait)
+            for found, share in gathered(self._under_way(self._users - 1), EDGES)
+            for weight, loop, wait in self._met(found + 1)
         ]
-        return Latencies(
-            wait_s=self._of_all(waits, terms),
-            ttft_s=self._of_all(ttfts, terms),
-            tpot_s=self._of_all(tpots, terms),
-            e2e_s=self._of_all(e2es, terms),
+        return self._told(met, terms)
+
+    def opening(self, terms: Terms) -> Opening:
+        """What they meet who all ask in the same instant; of a benchmark's run, where nobody thinks."""
+        found = self._met(self._users, requests=1.0)
+        last_s = max(loop.ttft_s + loop.burst_s + wait_s for _, loop, (_, wait_s) in found)
+        told = (
+            f"If all {self._users:,} users ask in the same instant, the last first token comes after about "
+            f"{format_duration(last_s, 2)}."
         )
+        if self._inside.think_s:
+            return Opening(last_ttft_s=last_s, words=told)
+        run = self._told(self._met(self._users, requests=REQUESTS_PER_CLIENT), terms).ttft_s
+        told += (
+            f" {REQUESTS_PER_CLIENT:g} requests each from there on, as benchmarks send them, have a TTFT of "
+            f"{format_duration(run.mean, 3)} on average, and {format_duration(run.p95, 3)} at P95."
+        )
+        return Opening(last_ttft_s=last_s, ttft_s=run, words=told)
 
     def bound(self, bound: Bound) -> Bound:
         """What keeps a replica from more, and how many wait for it."""
-        most = max(self._parts, key=lambda part: part.users)
-        waiting = most.users - most.loop.seats
-        if waiting <= 0:
+        found = self._under_way(self._users)
+        waiting = sum(share * max(0, n - self._places) for n, share in found)
+        if waiting < 0.5:
             return bound
+        wait_s = waiting / self.rate_per_s
         wait = (
-            f"Of {most.users:,} users of a replica {format_number(most.loop.seats)} are served at once; the "
-            f"others wait {format_duration(most.loop.waiting_s, 3)} for a place, on average."
+            f"Of {self._users:,} users {format_number(self._places)} are served at once; the others wait "
+            f"{format_duration(wait_s, 3)} for a place, on average."
         )
+        if self._inside.think_s:
+            wait = (
+                f"All {format_number(self._places)} places are taken; who asks waits "
+                f"{format_duration(wait_s, 3)} for one, on average."
+            )
         return msgspec.structs.replace(bound, because=f"{bound.because} {wait}")
 
-    @cached_property
-    def _parts(self) -> list[Part]:
-        each, more = divmod(self._users, self.replicas)
-        dealt = ((more, each + 1), (self.replicas - more, each))
-        return [Part(count, users, self._loop(users)) for count, users in dealt if count and users]
+    def _under_way(self, users: int) -> Numbers:
+        return under_way(users, self._inside.think_s, self._completed_per_s)
 
-    def _loop(self, users: int) -> Loop:
-        engine, tpot = self._replica.engine, self._gates.tpot
-        if tpot is not None:
-            engine = msgspec.structs.replace(engine, max_num_seqs=min(engine.max_num_seqs, tpot))
-        prompt_tokens = max(1.0, self._load.prompt_tokens)
-        clients = Clients(
-            count=users,
-            prompt_tokens=prompt_tokens,
-            output_tokens=self._load.output_tokens,
-            cached_tokens=self._load.prefix_hit_ratio * prompt_tokens,
-        )
-        return closed_loop(engine, clients, copies=self._replica.copies, waiting=self._replica.waiting)
+    def _completed_per_s(self, n: int) -> float:
+        """By all replicas, of which some have one more than others."""
+        each, more = divmod(min(n, self._places), self.replicas)
+        rate = (self.replicas - more) * self._inside.completed_per_s(each)
+        return rate + more * self._inside.completed_per_s(each + 1) if more else rate
 
-    def _of_all(self, laws: Sequence[Law], terms: Terms) -> Percentiles:
-        """Over requests of all replicas, which complete different numbers."""
+    def _met(self, n: int, requests: float | None = None) -> list[tuple[float, Loop, tuple[int, float]]]:
+        """With so many under way: shares of requests, their loop, and how many wait with them how long."""
+        asked = {} if requests is None else {"requests": requests}
+        if n > self._places:
+            loop = self._inside.loop(self._inside.gate, **asked)
+            waiting = n - self._places
+            return [(1.0, loop, (waiting, waiting / self.replicas / loop.requests_per_s))]
+        each, more = divmod(n, self.replicas)
+        dealt = [(count, users) for count, users in ((more, each + 1), (self.replicas - more, each))]
+        parts = [(count, self._inside.loop(users, **asked)) for count, users in dealt if count and users]
+        total = sum(count * loop.requests_per_s for count, loop in parts)
+        return [(count * loop.requests_per_s / total, loop, (0, 0.0)) for count, loop in parts]
+
+    def _told(self, met: Sequence[tuple[float, Loop, tuple[int, float]]], terms: Terms) -> Latencies:
+        """Over requests that meet these loops, each as often as that."""
         import numpy as np
 
-        rates = [part.replicas * part.loop.requests_per_s for part in self._parts]
-        shares = [rate * law[1] for rate, law in zip(rates, laws, strict=True)]
-        spread = Spread.of((np.concatenate([law[0] for law in laws]), np.concatenate(shares)))
-        return Percentiles(
-            mean=spread.mean,
-            p50=spread.p50,
-            p95=spread.p95,
-            p99=spread.p99,
-            at_percentile=spread.quantile(terms.percentile),
+        waits: list[tuple[float, Law]] = []
+        ttfts: list[tuple[float, Law]] = []
+        tpots: list[tuple[float, Law]] = []
+        e2es: list[tuple[float, Law]] = []
+        lengths, shares = (np.array(each) for each in zip(*self._inside.outputs, strict=True))
+        for share, loop, (waiting, wait_s) in met:
+            wait = seat_waits(waiting, wait_s)
+            ttft = summed(wait, first_tokens(loop))
+            after_s = loop.e2e_s - loop.ttft_s
+            more = (lengths - 1) / (self._inside.output_tokens - 1) if after_s else np.zeros(len(lengths))
+            waits.append((share, wait))
+            ttfts.append((share, ttft))
+            tpots.append((share, (np.array([loop.tpot_s]), np.ones(1))))
+            e2es.append((share, summed(thinned(ttft, FINE), (after_s * more, shares / shares.sum()))))
+        return Latencies(
+            wait_s=_percentiles(waits, terms),
+            ttft_s=_percentiles(ttfts, terms),
+            tpot_s=_percentiles(tpots, terms),
+            e2e_s=_percentiles(e2es, terms),
         )
+
+
+def _percentiles(laws: Sequence[tuple[float, Law]], terms: Terms) -> Percentiles:
+    spread = Spread.of(mixed(laws))
+    return Percentiles(
+        mean=spread.mean,
+        p50=spread.p50,
+        p95=spread.p95,
+        p99=spread.p99,
+        at_percentile=spread.quantile(terms.percentile),
+    )

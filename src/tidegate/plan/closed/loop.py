@@ -5,8 +5,9 @@ but follows: N over what a request takes. Where fewer sequences fit than there a
 and the answer says so: a replica whose KV memory is full queues, it does not fail.
 
 Source of the form: an interactive closed system (Denning and Buzen, Operational analysis, 1978). Decoding
-stops for the prompts of the others, X x seconds of a prompt of all time; all begin at once, so that first
-prompts wait for half of the others (the burst), once in so many requests.
+stops for the prompts of the others, X x seconds of a prompt of all time, and that is less than all of it (the
+utilisation law); all begin at once, so that first prompts wait for half of the others (the burst), once in so
+many requests.
 """
 
 from __future__ import annotations
@@ -166,6 +167,9 @@ def paces(step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float
         running = copies + _above(running - copies)
         stalled = waiting.beside * others * added_s / (ttft_s + output * tpot_s)
         tpot_s = (tpot_s + step_s(running, running * each, 0.0, 0.0, 0.0) + stalled * tpot_s) / 2
+    # In the time of one request, each of the others has its prompt computed too: no cycle is shorter.
+    missing_s = _above(waiting.alone * count * added_s - ttft_s - (output - 1) * tpot_s)
+    queue_s, ttft_s = queue_s + missing_s, ttft_s + missing_s
     return Paces(ttft_s, tpot_s, queue_s, busy, burst_s, together)
 
 

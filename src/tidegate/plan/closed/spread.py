@@ -29,24 +29,54 @@ MIDDLES = tuple((low + high) / 2 for low, high in pairwise(EDGES))
 WIDTHS = tuple(high - low for low, high in pairwise(EDGES))
 
 
-def first_tokens(loop: Loop, waiting_clients: float) -> Law:
-    """TTFTs and how often each comes, of a loop in which so many wait for a seat."""
+def first_tokens(loop: Loop) -> Law:
+    """TTFTs and how often each comes, of those who have a seat."""
     import numpy as np
 
     alike_s = loop.ttft_s - loop.waiting_s - loop.queue_s - loop.burst_s
     seconds, shares = np.array([alike_s]), np.ones(1)
-    for values, weights in (_queue(loop), _burst(loop), _seat(loop, waiting_clients)):
+    for values, weights in (_queue(loop), _burst(loop)):
         seconds = np.add.outer(seconds, np.array(values)).ravel()
         shares = np.multiply.outer(shares, np.array(weights)).ravel()
     return seconds, shares
 
 
-def seat_waits(loop: Loop, waiting_clients: float) -> Law:
-    """Likewise the wait for a seat alone."""
+def seat_waits(waiting_clients: float, mean_s: float) -> Law:
+    """Likewise the wait for a seat that so many wait for."""
     import numpy as np
 
-    values, weights = _seat(loop, waiting_clients)
+    values, weights = _seat(waiting_clients, mean_s)
     return np.array(values), np.array(weights)
+
+
+def summed(one: Law, other: Law) -> Law:
+    """Of two times that know nothing of each other."""
+    import numpy as np
+
+    return np.add.outer(one[0], other[0]).ravel(), np.multiply.outer(one[1], other[1]).ravel()
+
+
+def mixed(laws: Sequence[tuple[float, Law]]) -> Law:
+    """Of times that are of one law or another, as often as their weights say."""
+    import numpy as np
+
+    seconds = np.concatenate([law[0] for _, law in laws])
+    return seconds, np.concatenate([weight * law[1] for weight, law in laws])
+
+
+def thinned(law: Law, groups: int) -> Law:
+    """In groups of neighbours of about equal shares, each at its mean."""
+    import numpy as np
+
+    if len(law[0]) <= groups:
+        return law
+    order = np.argsort(law[0])
+    seconds, shares = law[0][order], law[1][order]
+    upto = np.cumsum(shares)
+    place = np.minimum((upto - shares / 2) / upto[-1] * groups, groups - 1).astype(np.intp)
+    held = np.bincount(place, shares, groups)
+    kept = held > 0
+    return np.bincount(place, shares * seconds, groups)[kept] / held[kept], held[kept].astype(float)
 
 
 Points = tuple[list[float], list[float]]
@@ -66,13 +96,13 @@ def _burst(loop: Loop) -> Points:
     return _sometimes(loop.together, _with_mean(loop.burst_s / loop.together, MIDDLES))
 
 
-def _seat(loop: Loop, stages: float) -> Points:
+def _seat(stages: float, mean_s: float) -> Points:
     """Erlang, by the cube root that is nearly normal (Wilson and Hilferty, PNAS 17 (1931))."""
     if stages <= 0:
         return NOTHING
     width, normal = 1 / (9 * stages), NormalDist()
     roots = [max(0.0, 1 - width + sqrt(width) * normal.inv_cdf(each)) for each in MIDDLES]
-    return _with_mean(loop.waiting_s, [root**3 for root in roots]), list(WIDTHS)
+    return _with_mean(mean_s, [root**3 for root in roots]), list(WIDTHS)
 
 
 def _with_mean(mean_s: float, shape: Sequence[float]) -> list[float]:

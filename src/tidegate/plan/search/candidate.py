@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from math import ceil, inf, nan
+from math import ceil, nan
 
 import msgspec
 
@@ -19,6 +19,7 @@ from tidegate.plan.answer import Gates, Impossible
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
+from tidegate.plan.closed.inside import Inside
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
@@ -63,9 +64,9 @@ class Whole:
     def alone(self) -> tuple[float, float]:
         """TTFT and TPOT of a request that meets no other: no rate has less."""
         load = self.ask.load
-        if load.closed:
-            gates = Gates(batch=self.replica.engine.max_num_seqs)
-            found = ClosedCrowd(self.replica, load, gates, users=1).latencies(self.ask.terms)
+        if load.users is not None:
+            inside = Inside(self.replica, load, Gates(batch=self.replica.engine.max_num_seqs))
+            found = ClosedCrowd(inside, users=1).latencies(self.ask.terms)
             return found.ttft_s.at_percentile, found.tpot_s.at_percentile
         batch = Batch(self.replica.engine, lengths_of(load))
         return batch.alone_s(batch.prompt_tokens), batch.saturated(1).tpot_s
@@ -139,19 +140,13 @@ class Whole:
         return replicas, terms.target_utilisation * replicas * each
 
     def _least_for_users(self, station: ServedStation, users: int) -> int:
-        """They send the less the longer they wait; within the budgets, at least so much."""
-        budgets, load, terms = self.ask.terms.budgets, self.ask.load, self.ask.terms
-        if load.closed:  # a target is of places, of which each of them always has one
-            by_places = ceil(users / (terms.target_utilisation * station.gates.least) * (1 - NEAR))
-            return max(1 + terms.spare_replicas, by_places)
-        longest_s = inf
-        if budgets.e2e_s is not None:
-            longest_s = budgets.e2e_s
-        elif budgets.ttft_s is not None and budgets.tpot_s is not None:
-            longest_s = budgets.ttft_s + budgets.tpot_s * load.output_tokens
-        rate = users / (load.think_s + longest_s)
-        by_target = ceil(rate / (terms.target_utilisation * station.sustained_per_s) * (1 - NEAR))
-        return max(1 + terms.spare_replicas, by_target)
+        """A target is of places; each has one while he is answered, which takes this long at least."""
+        load, terms = self.ask.load, self.ask.terms
+        ttft_s, tpot_s = self.alone
+        answer_s = ttft_s + (load.output_tokens - 1) * (tpot_s if load.output_tokens > 1 else 0.0)
+        taken = users * answer_s / (answer_s + load.think_s)
+        by_places = ceil(taken / (terms.target_utilisation * station.gates.least) * (1 - NEAR))
+        return max(1 + terms.spare_replicas, by_places)
 
     def _fewest(self, station: ServedStation, rate: float) -> Size | None:
         """As `sizing.size_of`, which looks for how many may be lost; here it is enough that the spare may."""

@@ -18,6 +18,8 @@ from tidegate.planning.emit.yaml_lines import Lines, inline
 
 PLENTY_TOKENS = 2**24
 """KV cache, context and step of a replica of which two figures are known: they bound nothing."""
+RETRIES = 100
+"""Of users: more than anybody makes, as the gateway says when to come back."""
 HEADER = (
     "Replace the URLs, and the keys: nobody has these (`tidegate key new` makes some). Then: tidegate config "
     "check {file}; tidegate serve {file}",
@@ -167,7 +169,10 @@ def _simulation(lines: Lines, ask: Ask, answer: Answer, model: str) -> None:
         started = {name: getattr(engine, name) for name in _ENGINE}
         started["prefix_cache"] = ask.load.prefix_hit_ratio > 0
         lines.key(3, "engine", started)
-    lines.key(1, "clients", {"max_retries": 0}, "A refused request stays refused, and is counted as that.")
+    retries, reason = 0, "A refused request stays refused, and is counted as that."
+    if ask.load.users is not None:
+        retries, reason = RETRIES, "Users who are refused come back when they are told to; each time is counted."
+    lines.key(1, "clients", {"max_retries": retries}, reason)
 
 
 def _curve(lines: Lines, curve: Curve, name: str) -> None:

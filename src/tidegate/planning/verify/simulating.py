@@ -15,11 +15,15 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.units import format_duration
+from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.advice.advising import advise
 from tidegate.plan.advice.operating import operating_point
 from tidegate.plan.advised import Advice
 from tidegate.plan.answer import Answer
-from tidegate.plan.ask import Ask
+from tidegate.plan.ask import Ask, Replica
+from tidegate.plan.closed.clients import ClosedCrowd
+from tidegate.plan.closed.inside import Inside
 from tidegate.plan.tenants import Tenant
 from tidegate.planning.emit.emitting import emitted, traffic_path, write
 from tidegate.planning.verify.verdict import BoundSeen, Seen, Verification, verdict_of
@@ -67,12 +71,46 @@ def verify(planned: Planned, tenants: Sequence[Tenant], effort: Effort) -> Verif
     seen = Seen(
         total=result.figures.total,
         sustained_per_s=estimate_over([run.figures.total.answered_per_s.value for run in most]),
-        warnings=result.warnings,
+        warnings=(*result.warnings, *_beside(ask, answer)),
         bounds=tuple(_bounds(advice, result.figures.tenants)),
         seeds=len(runs),
         measured_s=result.measured_s,
     )
-    return verdict_of(ask, answer, seen)
+    return verdict_of(ask, as_simulated(ask, answer), seen)
+
+
+def as_simulated(ask: Ask, answer: Answer) -> Answer:
+    """What the plan says of engines as they are simulated: nothing comes on top of their steps.
+
+    Of users it has what benchmarks show of engines' software, too (`perf.efficiencies.Waiting`).
+    """
+    replica, users = ask.replica, ask.load.users
+    if users is None or not isinstance(replica, Replica) or replica.waiting == Waiting():
+        return answer
+    plain = msgspec.structs.replace(replica, waiting=Waiting())
+    crowd = ClosedCrowd(Inside(plain, ask.load, answer.gates), users, answer.replicas)
+    found = crowd.latencies(ask.terms)
+    return msgspec.structs.replace(
+        answer,
+        wait_s=found.wait_s,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        e2e_s=found.e2e_s,
+        requests_per_s=crowd.rate_per_s,
+        requests_per_s_per_replica=crowd.sustained_per_s,
+        utilisation=crowd.rate_per_s / answer.replicas / crowd.sustained_per_s,
+    )
+
+
+def _beside(ask: Ask, answer: Answer) -> Iterator[str]:
+    """What of the plan is not simulated."""
+    plain = as_simulated(ask, answer)
+    if plain is not answer:
+        yield (
+            "what benchmarks show of the engine's software beside its steps is not simulated, and not in the "
+            f"closed form here: with it, the plan's TTFT is {format_duration(answer.ttft_s.p95, 3)} at P95, "
+            f"instead of {format_duration(plain.ttft_s.p95, 3)}"
+        )
 
 
 def _point(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> tuple[Point, Plan]:
