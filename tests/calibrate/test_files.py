@@ -136,19 +136,27 @@ def test_a_folder_of_scrapes(tmp_path: Path) -> None:
     ],
 )
 def test_one_context_only(tmp_path: Path, low: int, high: int, said: str) -> None:
-    """A run of equal prompts cannot tell batch from context; it is said, with the runs that would help."""
+    """A run of equal prompts cannot tell batch from context; it is said, with the runs that would help.
+
+    Whoever takes the profile is told as well, of longer sequences than there were.
+    """
     rng, at, asked = Random(1), 0.0, []
     for index in range(300):
         at += rng.expovariate(2.0 * (1 + (index // 30) % 3))
         asked.append((at, rng.choice((low, high)), 8))
     records, _ = VirtualEngine().serve(asked)
-    measured = profile_of(of_records(records_in(tmp_path / "r", records), Told())).measured
+    told = Told(context_tokens=4096)
+    profile = profile_of(of_records(records_in(tmp_path / "r", records), told))
+    measured = profile.measured
 
     assert measured is not None
+    beyond = [each for each in profile.beyond() if "4,096 tokens of context in one sequence" in each]
+    assert bool(beyond) == bool(said)
     found = [warning for warning in measured.warnings if "independently" in warning]
     assert bool(found) == bool(said), measured.warnings
     if said:
         assert said in found[0]
+        assert "errors stated here hold for such traffic only" in found[0]
         assert "with prompts of about 128 and of 2,048 tokens" in found[0]
 
 

@@ -136,6 +136,11 @@ def test_beyond_what_was_measured() -> None:
 
     lone = msgspec.structs.replace(MEASURED, prompt_tokens=None)
     assert lone.beyond(prompt_tokens=10) == ["10 tokens of a prompt (measured: none)"]
+    alike = msgspec.structs.replace(MEASURED, sequence_tokens=Span(least=500, most=520))
+    assert alike.beyond(sequence_tokens=1024) == [
+        "1,024 tokens of context in one sequence (measured: 500 to 520)"
+    ]
+    assert MEASURED.beyond(sequence_tokens=1024) == []  # files of older versions do not say
 
 
 def test_a_replica_that_may_do_more(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def report_of(of: Found, *, file: str, date: str) -> Report:
         disturbed_ratio=round(judged.disturbed_ratio, 4),
         sequences=_span([each.sequences for each in points if not each.prompt_tokens]),
         context_tokens=_span([each.context_tokens for each in points if not each.prompt_tokens]),
+        sequence_tokens=_span([each.context_tokens / each.sequences for each in points if _decodes(each)]),
         prompt_tokens=_prompts(points),
         first_token_overhead_s=_digits(found.first_token_overhead_s),
         standard_errors={name: _digits(each) for name, each in found.standard_errors.items()},
@@ -107,7 +108,7 @@ def _mean_error(found: Fit, points: Sequence[Point]) -> float | None:
 
 def _replica(points: Sequence[Point], told: Told) -> tuple[ReplicaSettings, tuple[str, ...]]:
     """Bounds as they are told, else no more than was measured; and which of them that is."""
-    decoded = [each for each in points if not each.prompt_tokens and each.sequences > 0]
+    decoded = [each for each in points if _decodes(each)]
     if not decoded:
         raise ConfigurationError(["no decode steps were measured: ask for answers of 32 tokens or more"])
     seats = told.max_num_seqs or max(1, round(max(each.sequences for each in decoded)))
@@ -125,6 +126,10 @@ def _replica(points: Sequence[Point], told: Told) -> tuple[ReplicaSettings, tupl
     )
     names = ("max_num_seqs", "max_batched_tokens", "kv_tokens", "context_tokens")
     return settings, tuple(name for name in names if getattr(told, name) is None)
+
+
+def _decodes(point: Point) -> bool:
+    return not point.prompt_tokens and point.sequences > 0
 
 
 def _span(values: Sequence[float]) -> Span:

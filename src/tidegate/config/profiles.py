@@ -66,6 +66,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """In a step."""
     context_tokens: Span
     """That the sequences of a step attend to, in sum."""
+    sequence_tokens: Span | None = None
+    """That each of them attends to, in the mean; null: nobody says."""
     prompt_tokens: Span | None = None
     """Of the prompts whose prefill was measured; null: of none."""
     first_token_overhead_s: float = 0.0
@@ -82,12 +84,18 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         *,
         sequences: float | None = None,
         context_tokens: float | None = None,
+        sequence_tokens: float | None = None,
         prompt_tokens: float | None = None,
     ) -> list[str]:
         """Which of these figures of a step are outside of what was measured, and what that was."""
         asked = (
             ("sequences", sequences, self.sequences),
             ("tokens of context", context_tokens, self.context_tokens),
+            (
+                "tokens of context in one sequence",
+                sequence_tokens if self.sequence_tokens else None,
+                self.sequence_tokens,
+            ),
             ("tokens of a prompt", prompt_tokens, self.prompt_tokens),
         )
         return [
@@ -110,6 +118,7 @@ class ProfileFile(Profile, frozen=True, kw_only=True, forbid_unknown_fields=True
         return self.measured.beyond(
             sequences=bounds.max_num_seqs,
             context_tokens=min(bounds.kv_tokens, bounds.max_num_seqs * bounds.context_tokens),
+            sequence_tokens=min(bounds.kv_tokens, bounds.context_tokens),
             prompt_tokens=bounds.context_tokens,
         )
 
