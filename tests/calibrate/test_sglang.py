@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from tests.calibrate.test_files import CURVE, arrivals, profile_of, written
 from tests.calibrate.virtual import TRUE
 from tidegate.bench.target import ListedModel, Target
 from tidegate.calibrate.pages import read_page
-from tidegate.calibrate.sources import of_scrapes
+from tidegate.calibrate.scrapes import points_of
+from tidegate.calibrate.sources import Found, of_scrapes
 from tidegate.calibrate.told import Told, told_by
 from tidegate.core.curve import Linear
 from tidegate.core.errors import ConfigurationError
@@ -49,6 +51,24 @@ def test_scrapes_of_a_known_engine(tmp_path: Path) -> None:
         TRUE.replica.kv_tokens,
         TRUE.replica.context_tokens,
     )
+
+
+def test_gauges_that_are_late() -> None:
+    """Gauges are of the last of its log lines: with ones of half a second ago, constants are within 15 %."""
+    scraped = SglangEngine().serve(arrivals(400, 1.5), scrape_every_s=0.5)[1]
+    read = [read_page(text, at, "here") for at, text in scraped]
+    late = [
+        msgspec.structs.replace(now, series=now.series | {name: before[name] for name in GAUGES})
+        for before, now in list(pairwise(read))[::2]
+    ]
+    curve = profile_of(Found(points=points_of(late), told=Told(), source="")).curve
+
+    assert isinstance(curve, Linear)
+    for name in ("a_s", "b_s_per_sequence", "c_s_per_context_token", "d_s_per_prefill_token"):
+        assert getattr(curve, name) == pytest.approx(getattr(CURVE, name), rel=0.15), name
+
+
+GAUGES = ("num_requests_running", "num_requests_waiting", "num_used_tokens")
 
 
 def lines(*given: tuple[str, str, float]) -> str:
