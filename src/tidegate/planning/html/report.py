@@ -56,8 +56,6 @@ def _body(answer: Answer, terms: Terms) -> Iterator[str]:
     yield f"<p>{escape(answer.because)}</p>"
     if answer.opening is not None:
         yield f"<p>{escape(answer.opening.words)}</p>"
-    if answer.opening is not None:
-        yield f"<p>{escape(answer.opening.words)}</p>"
     if answer.offline is not None:
         yield f"<p>{escape(comparison(answer, answer.offline))}</p>"
     else:
