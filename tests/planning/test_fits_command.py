@@ -100,6 +100,10 @@ def test_the_figures_of_the_guide() -> None:
     assert 1.5 < found["recompute_s"] < 2.5
     assert "a step of all 42 takes about 35 ms" in guide
     assert 0.030 < found["step_s"] < 0.040
+    assert "2,000 tokens come back about 9 times as quick as they are computed and 32,000 about 16" in guide
+    for tokens, low, high in (("2000", 7, 12), ("32000", 13, 20)):
+        small = ("--model", "Llama-3.1-8B", "--gpu", "h100-sxm", "--tokens", tokens, "--offload", "100")
+        assert low < answered(*small)["offload"]["times_as_quick"] < high, tokens
 
 
 @pytest.mark.parametrize(
