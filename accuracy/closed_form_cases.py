@@ -220,7 +220,7 @@ def _scenario(case: Case, gate: int) -> Scenario:
         deadlines=Deadlines(ttft_s=1e6, total_s=1e6),
         gate=GateSettings(max_concurrency=gate),
     )
-    profile = Profile(curve=engine.curve, replica=bounds)
+    profile = Profile(curve=engine.profile_curve, replica=bounds)
     return Scenario(
         governor=GovernorSettings(
             pools={"pool": pool},

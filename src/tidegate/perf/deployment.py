@@ -9,7 +9,9 @@ import msgspec
 from tidegate.catalog.accelerators import Accelerator
 from tidegate.catalog.models import CompressedAttention, Experts, GroupedAttention, LatentAttention, Model
 from tidegate.core.errors import ConfigurationError
+from tidegate.perf.heads import problems_between
 from tidegate.perf.precisions import BITS, KV_BITS
+from tidegate.perf.speculative import Speculation
 
 GIB: Final = 2**30
 SOFTWARE: Final = ("vllm", "sglang", "trtllm")
@@ -45,10 +47,12 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     """Of the usable memory, for all. vLLM's default."""
     reserve_bytes: int = RESERVE_BYTES
     block_tokens: int = 16
+    speculation: Speculation | None = None
+    """None: a step makes one token of each sequence."""
 
     def __post_init__(self) -> None:
         """ConfigurationError with all that cannot be."""
-        problems = [*_counts(self), *_names(self)] or _shards(self)
+        problems = [*_counts(self), *_names(self)] or [*_shards(self), *_guesses(self)]
         if problems:
             raise ConfigurationError(problems)
 
@@ -66,6 +70,22 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     def precision(self) -> str:
         """Of the weights."""
         return self.weights or self.model.precision
+
+    @property
+    def draft(self) -> Deployment | None:
+        """The model that guesses, as it is deployed beside this one; None: nothing is computed for guesses.
+
+        In its published precision, with its cache in the same bits, and sharded as this one: vLLM's default
+        (`draft_tensor_parallel_size`, 2026). One whose heads cannot be shared out so is whole on each device.
+        """
+        if self.speculation is None or self.speculation.draft.model is None:
+            return None
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        model = self.speculation.draft.model
+        values |= {"model": model, "weights": None, "speculation": None, "ep": 1}
+        if any(count % self.tp for count in _heads(model)):
+            values["tp"] = 1
+        return Deployment(**values)
 
 
 def _counts(deployment: Deployment) -> list[str]:
@@ -94,9 +114,7 @@ def _shards(deployment: Deployment) -> list[str]:
     """Heads that cannot be shared out, experts that cannot be, more stages than layers."""
     problems, tp = [], deployment.tp
     layers = deployment.model.layers
-    kinds = (GroupedAttention, LatentAttention, CompressedAttention)
-    heads = {group.attention.heads for group in layers if isinstance(group.attention, kinds)}
-    uneven = sorted(count for count in heads if count % tp)
+    uneven = sorted(count for count in _heads(deployment.model) if count % tp)
     if uneven:
         problems.append(f"tp: {uneven[0]} attention heads cannot be shared by {tp} devices")
     counts = {group.feed_forward.count for group in layers if isinstance(group.feed_forward, Experts)}
@@ -109,4 +127,25 @@ def _shards(deployment: Deployment) -> list[str]:
     depth = sum(group.count for group in layers)
     if deployment.pp > depth:
         problems.append(f"pp: {depth} layers are too few for {deployment.pp} stages")
+    return problems
+
+
+def _heads(model: Model) -> set[int]:
+    """Of attention, each number once."""
+    kinds = (GroupedAttention, LatentAttention, CompressedAttention)
+    return {group.attention.heads for group in model.layers if isinstance(group.attention, kinds)}
+
+
+def _guesses(deployment: Deployment) -> list[str]:
+    """A draft that does not go with the model; guesses that do not fit into a step."""
+    guessing = deployment.speculation
+    if guessing is None:
+        return []
+    problems = problems_between(deployment.model, guessing.draft)
+    if deployment.pp > 1:
+        problems.append("draft: nothing is known of drafts beside a model in stages; leave pp at 1")
+    verified = deployment.max_num_seqs * (1 + guessing.draft_tokens)
+    if verified > deployment.max_batched_tokens:
+        told = f"{deployment.max_num_seqs:,} sequences with {guessing.draft_tokens} guesses each"
+        problems.append(f"max_batched_tokens: a step of {told} has {verified:,} tokens; make it that many")
     return problems

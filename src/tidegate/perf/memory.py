@@ -43,11 +43,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     usable_bytes: int
     """What the driver reports, times the ratio."""
     weights_bytes: int
+    """A draft's among them."""
     reserve_bytes: int
     pool_bytes: int
     """What is left for KV caches and states."""
     kv_bytes_per_token: float
-    """Of the whole model, however it is sharded: what one more token of one sequence adds."""
+    """Of the whole model, however it is sharded, and of its draft: what one more token of a sequence adds."""
     kv_bytes_per_token_per_device: float
     """As sharded; more than its share where KV heads or latent vectors are repeated."""
     bounded_bytes_per_sequence: float
@@ -86,12 +87,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
 def memory_of(deployment: Deployment) -> Memory:
     """ConfigurationError where weights and reserve leave nothing for a KV cache."""
     usable = int(deployment.memory_ratio * deployment.accelerator.usable_bytes)
-    weights = ceil(device_weights_bytes(deployment))
+    weights = ceil(device_weights_bytes(deployment) + draft_weights_bytes(deployment))
     pool = usable - weights - deployment.reserve_bytes
     if pool <= 0:
         raise ConfigurationError([_too_large(deployment, usable, weights)])
     per_token, bounded = (kept / deployment.pp for kept in _kept(deployment, deployment.tp))
     whole_token, _ = _kept(deployment, 1)
+    if (draft := deployment.draft) is not None:
+        grown, kept = _kept(draft, draft.tp)
+        per_token, bounded = per_token + grown, bounded + kept
+        whole_token += _kept(draft, 1)[0]
     limit = deployment.max_num_seqs
     if bounded:
         limit = max(1, min(limit, int(STATE_SHARE * pool / bounded)))
@@ -112,8 +117,9 @@ def memory_of(deployment: Deployment) -> Memory:
 def _too_large(deployment: Deployment, usable: int, weights: int) -> str:
     need = (weights + deployment.reserve_bytes) / GIB
     accelerator = deployment.accelerator.name
+    beside = "" if deployment.draft is None else " and its draft"
     return (
-        f"memory: {deployment.model.name} in {deployment.precision} needs {need:.1f} GiB on each of "
+        f"memory: {deployment.model.name} in {deployment.precision}{beside} needs {need:.1f} GiB on each of "
         f"{deployment.devices} {accelerator}, which have {usable / GIB:.1f} GiB for it: "
         "more devices, or fewer bits"
     )
@@ -128,6 +134,15 @@ def device_weights_bytes(deployment: Deployment) -> float:
     table = model.vocabulary * model.hidden * PLAIN_BYTES / deployment.tp
     ends = table if model.tied_embeddings or deployment.pp > 1 else 2 * table
     return layers * fullest + ends + model.hidden * PLAIN_BYTES
+
+
+def draft_weights_bytes(deployment: Deployment) -> float:
+    """Of the draft model on one device, besides; of a head without the tables that it shares."""
+    draft, guessing = deployment.draft, deployment.speculation
+    if draft is None or guessing is None:
+        return 0.0
+    shared = draft.model.vocabulary * draft.model.hidden * PLAIN_BYTES / draft.tp
+    return device_weights_bytes(draft) - (shared if guessing.draft.head else 0.0)
 
 
 def layer_weights_bytes(deployment: Deployment, layers: Layers) -> float:

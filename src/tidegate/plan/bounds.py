@@ -5,10 +5,11 @@ from __future__ import annotations
 from math import ceil
 
 from tidegate.core.units import format_duration, format_number, format_ratio
-from tidegate.perf.roofline import bound_at
+from tidegate.perf.drafting import bound_of_step
 from tidegate.plan.answer import Binding, Gates
 from tidegate.plan.ask import Load, Replica, Terms
 from tidegate.plan.laws.batching import Batch, Saturated
+from tidegate.plan.laws.speculating import pace_of
 from tidegate.plan.station import Bound
 
 SHOWN = 0.01
@@ -27,7 +28,7 @@ def bound_of(replica: Replica, load: Load, terms: Terms, batch: Batch, full: Sat
             binding="batch",
             because=(
                 f"The batch limit binds: the engine takes {least:,} sequences (max_num_seqs), its KV cache "
-                f"holds {gates.kv:,}; TPOT is {format_duration(full.tpot_s, 3)} there."
+                f"holds {gates.kv:,}; TPOT is {format_duration(full.tpot_s / pace_of(batch), 3)} there."
             ),
         )
     return _step(replica, terms, batch, full)
@@ -71,6 +72,8 @@ def _step(replica: Replica, terms: Terms, batch: Batch, full: Saturated) -> Boun
     shares = _shares(replica, batch, full)
     binding = max(PARTS, key=lambda name: shares.get(name, 0.0))
     parts = ", ".join(f"{format_ratio(share)} {name}" for name, share in shares.items() if share >= SHOWN)
+    if (pace := pace_of(batch)) > 1:
+        parts = f"for {format_number(pace)} tokens of each; {parts}"
     return Bound(
         binding=binding,
         because=(
@@ -91,7 +94,7 @@ def _shares(replica: Replica, batch: Batch, full: Saturated) -> dict[str, float]
     else:
         tokens = round(full.requests_per_s * full.step_s * batch.prompt_tokens)
         chunks = ((tokens, 0),) if tokens else ()
-        bound = bound_at(replica.deployment, full.decodes, full.decodes * batch.context_tokens, chunks)
+        bound = bound_of_step(replica.deployment, full.decodes, full.decodes * batch.context_tokens, chunks)
         seconds = {
             "compute": bound.compute_s,
             "bandwidth": bound.bandwidth_s,

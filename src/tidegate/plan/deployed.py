@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.perf.deployment import Deployment
+from tidegate.perf.drafting import steps_of
 from tidegate.perf.efficiencies import waiting_of
 from tidegate.perf.memory import memory_of
-from tidegate.perf.roofline import curve_of
 from tidegate.plan.ask import Replica
 from tidegate.plan.laws.engine import Engine
 
@@ -16,7 +16,7 @@ def deployed(deployment: Deployment) -> Replica:
     return Replica(
         name=name_of(deployment),
         engine=Engine(
-            curve=curve_of(deployment),
+            curve=steps_of(deployment),
             max_num_seqs=memory.sequences_limit,
             max_batched_tokens=deployment.max_batched_tokens * deployment.attention_dp,
             kv_tokens=memory.kv_tokens,

@@ -61,7 +61,7 @@ class Fleet:
             kv_tokens=engine.kv_tokens,
             context_tokens=engine.context_tokens,
         )
-        profile = Profile(curve=engine.curve, replica=settings, disaggregation=parts)
+        profile = Profile(curve=engine.profile_curve, replica=settings, disaggregation=parts)
         self._fleet = Disaggregated(profile, Random(1))
         self._lengths = lengths
         self.arrived: dict[int, float] = {}

@@ -45,8 +45,8 @@ def times_of(ask: Ask, answer: Answer, at: Operating, delivery_s: float) -> Time
     share = ask.terms.percentile
     ratio, budget = tail_ratio(share), ask.terms.budgets
     # Where more comes than is served no pace is known but that of a full batch.
-    planned_s = answer.tpot_s.p99 if isfinite(answer.tpot_s.p99) else at.step_s
-    pace_s = budget.tpot_s or max(planned_s, at.step_s)
+    planned_s = answer.tpot_s.p99 if isfinite(answer.tpot_s.p99) else at.token_s
+    pace_s = budget.tpot_s or max(planned_s, at.token_s)
     streamed_s = (max(kind.output_tokens for kind in ask.load.kinds) - 1) * pace_s
     tail = f"{format_number(ratio)} x the budget, beyond which 1 in 1,000 is while {100 * share:g} % hold it"
     if budget.ttft_s is not None:

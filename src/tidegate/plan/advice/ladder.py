@@ -43,7 +43,7 @@ def ladder(load: Load, answer: Answer, at: Operating, queue_requests: float) -> 
     clamp = max(1, ceil(load.output_tokens * serving_per_s / burst_per_s))
     burst = f"{format_number(burst_per_s)} requests/s fill the queue in {format_latency(fill_s)}"
     works_s = {
-        "clamp": (clamp * at.step_s, "a clamped answer frees its place after"),
+        "clamp": (clamp * at.token_s, "a clamped answer frees its place after"),
         "fallback": (at.full_step_s, "another pool has begun after"),
         "shed": (SETTLED_S, "how fast the queue drains is known after"),
     }

@@ -7,7 +7,8 @@ A request of P prompt tokens, H of them cached, and O output tokens takes, at a 
 seconds of a replica: each output token keeps one of n places for a step, and reads the cache of all tokens
 before it. Weights are the partial derivatives of T at the operating point, divided by that of a prompt token:
 who sends tokens by these weights takes the same seconds per credit, whatever they are made of. The fixed part
-of a step is in the output's: at a full batch one more output token makes 1 / n more steps.
+of a step is in the output's: at a full batch one more output token makes 1 / n more steps, and fewer where a
+step yields several.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def token_seconds(batch: Batch, load: Load) -> TokenSeconds:
     new = min(max(1, ceil(load.prompt_tokens * (1 - load.prefix_hit_ratio))), batch.chunk_tokens)
     before = round(load.prompt_tokens * load.prefix_hit_ratio)
     computed_s = (batch.step_s(((new, before),)) - decode_s) / new
-    more = PROBE_TOKENS * batch.sequences
-    read_s = (batch.step_s(more=more) - decode_s) / more * load.output_tokens
+    more, yielded = PROBE_TOKENS * batch.sequences, batch.tokens_per_step
+    read_s = (batch.step_s(more=more) - decode_s) / more * load.output_tokens / yielded
     return TokenSeconds(
-        input_s=computed_s + read_s, cached_input_s=read_s, output_s=decode_s / batch.sequences
+        input_s=computed_s + read_s, cached_input_s=read_s, output_s=decode_s / batch.sequences / yielded
     )

@@ -24,6 +24,8 @@ class Operating(msgspec.Struct, frozen=True, kw_only=True):
     """That decode."""
     step_s: float
     """Of a step that only decodes."""
+    token_s: float
+    """Of it, for each token that it yields of a sequence."""
     full_step_s: float
     """Of a step that computes as many prompt tokens as it may."""
     chunk_tokens: float | None
@@ -56,6 +58,7 @@ def operating_point(ask: Ask, answer: Answer) -> Operating:
         return Operating(
             sequences=answer.concurrency_per_replica,
             step_s=tpot_s,
+            token_s=tpot_s,
             full_step_s=tpot_s,
             chunk_tokens=None,
             prefill_tokens_per_s=None,
@@ -68,6 +71,7 @@ def operating_point(ask: Ask, answer: Answer) -> Operating:
     return Operating(
         sequences=batch.sequences,
         step_s=batch.step_s(),
+        token_s=batch.step_s() / engine.tokens_per_step,
         full_step_s=max(batch.full_step_s(kind) for kind in load.kinds),
         chunk_tokens=batch.chunk_tokens / fresh,
         prefill_tokens_per_s=min(batch.prefill_per_s(kind) for kind in load.kinds) / fresh,
@@ -96,9 +100,10 @@ class Batch:
     def __init__(self, engine: Engine, load: Load, sequences: int) -> None:
         self._engine, self._hit_ratio = engine, load.prefix_hit_ratio
         self.sequences = sequences
+        self.tokens_per_step = engine.tokens_per_step
         self.output_tokens = load.output_tokens
         self.context_tokens = sequences * (load.prompt_tokens + load.output_tokens / 2)
-        self.chunk_tokens = max(1, engine.max_batched_tokens - sequences)
+        self.chunk_tokens = max(1, engine.max_batched_tokens - sequences * (1 + engine.draft_tokens))
 
     def step_s(
         self, chunks: tuple[Chunk, ...] = (), *, sequences: int | None = None, more: float = 0

@@ -21,6 +21,7 @@ import msgspec
 from tidegate.core.curve import Curve
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.efficiencies import Waiting
+from tidegate.perf.speculative import Verifying
 from tidegate.plan.laws.engine import Engine
 
 REQUESTS_PER_CLIENT: Final = 10.0
@@ -110,7 +111,7 @@ def closed_loop(engine: Engine, clients: Clients, *, copies: int = 1, waiting: W
     )
 
 
-def steps_of(curve: Curve) -> StepS:
+def steps_of(curve: Curve | Verifying) -> StepS:
     """The curve with chunks that are alike."""
 
     def step_s(decodes: float, context: float, prompts: float, new: float, before: float) -> float:
@@ -140,7 +141,7 @@ def _seats(engine: Engine, clients: Clients, copies: int, waiting: Waiting) -> t
 
 def _room(engine: Engine, seats: int, copies: int) -> float:
     """Prompt tokens of a step of one copy, beside its decoding sequences."""
-    return max(1.0, (engine.max_batched_tokens - seats) / copies)
+    return max(1.0, (engine.max_batched_tokens - seats * (1 + engine.draft_tokens)) / copies)
 
 
 def paces(step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float, waiting: Waiting) -> Paces:

@@ -165,13 +165,16 @@ def _simulation(lines: Lines, ask: Ask, answer: Answer, model: str) -> None:
         lines.key(3, "engine", {"max_num_seqs": answer.concurrency_per_replica, **tokens})
     else:
         engine = ask.replica.engine
-        _curve(lines, engine.curve, ask.replica.name)
+        _curve(lines, engine.profile_curve, ask.replica.name)
         started = {name: getattr(engine, name) for name in _ENGINE}
         started["prefix_cache"] = ask.load.prefix_hit_ratio > 0
         lines.key(3, "engine", started)
     retries, reason = 0, "A refused request stays refused, and is counted as that."
     if ask.load.users is not None:
-        retries, reason = RETRIES, "Users who are refused come back when they are told to; each time is counted."
+        retries, reason = (
+            RETRIES,
+            "Users who are refused come back when they are told to; each time is counted.",
+        )
     lines.key(1, "clients", {"max_retries": retries}, reason)
 
 
