@@ -24,8 +24,6 @@ class Operating(msgspec.Struct, frozen=True, kw_only=True):
     """That decode."""
     step_s: float
     """Of a step that only decodes."""
-    token_s: float
-    """Of it, for each token that it yields of a sequence."""
     full_step_s: float
     """Of a step that computes as many prompt tokens as it may."""
     chunk_tokens: float | None
@@ -36,12 +34,19 @@ class Operating(msgspec.Struct, frozen=True, kw_only=True):
     """Requests per second at this gate, with no end."""
     request_tokens: float
     """Mean prompt and output."""
+    tokens_per_step: float = 1.0
+    """That a step yields of a sequence, mean: more than 1 where the engine guesses ahead."""
     mean_prefill_s: float = 0.0
     """Of a prompt of mean length by itself, beside the full batch."""
     tail_prefill_s: float = 0.0
     """The same of the length that the asked percentile of prompts is within."""
     longest_prefill_s: float = 0.0
     """The same of the longest."""
+
+    @property
+    def token_s(self) -> float:
+        """Of a step that only decodes, for each token that it yields of a sequence."""
+        return self.step_s / self.tokens_per_step
 
     @property
     def tokens_per_s(self) -> float:
@@ -58,7 +63,6 @@ def operating_point(ask: Ask, answer: Answer) -> Operating:
         return Operating(
             sequences=answer.concurrency_per_replica,
             step_s=tpot_s,
-            token_s=tpot_s,
             full_step_s=tpot_s,
             chunk_tokens=None,
             prefill_tokens_per_s=None,
@@ -71,7 +75,7 @@ def operating_point(ask: Ask, answer: Answer) -> Operating:
     return Operating(
         sequences=batch.sequences,
         step_s=batch.step_s(),
-        token_s=batch.step_s() / engine.tokens_per_step,
+        tokens_per_step=engine.tokens_per_step,
         full_step_s=max(batch.full_step_s(kind) for kind in load.kinds),
         chunk_tokens=batch.chunk_tokens / fresh,
         prefill_tokens_per_s=min(batch.prefill_per_s(kind) for kind in load.kinds) / fresh,
