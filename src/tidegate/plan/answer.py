@@ -85,6 +85,8 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: float
     """Of these, the wait included."""
     tpot_s: float
+    users: int | None = None
+    """Who meet that, where users who wait for their answers are the load: it is told by their number then."""
 
 
 Marking = Literal["asked", "knee", "budgets"]
@@ -111,7 +113,18 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: Percentiles
     tpot_s: Percentiles
     e2e_s: Percentiles
+    users: int | None = None
+    """Who come to send that, where users who wait for their answers are the load."""
     marks: tuple[Marking, ...] = ()
+
+
+class UsersOfCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """The same marks, and the end of the curve, as numbers of users."""
+
+    asked: int
+    knee: int | None
+    held: int
+    most: int
 
 
 class LoadCurve(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,7 +145,9 @@ class LoadCurve(msgspec.Struct, frozen=True, kw_only=True):
     may_wait: bool
     """Whether one says how long requests may wait; else they may not."""
     points: tuple[CurvePoint, ...]
-    """By rate, ascending."""
+    """By rate, ascending; of users by their number."""
+    users: UsersOfCurve | None = None
+    """Where users who wait for their answers are the load: then the curve is over them, and rates follow."""
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,12 +28,20 @@ ENDLESS = Latencies(
 def answer_to(ask: Ask) -> Answer | Impossible:
     """The plan, or why there is none."""
     size = size_of(ask)
-    return size if isinstance(size, Impossible) else with_reasons(answer_of(ask, size), size)
+    return size if isinstance(size, Impossible) else with_reasons(ask, answer_of(ask, size), size)
 
 
-def with_reasons(answer: Answer, size: Size) -> Answer:
+def with_reasons(ask: Ask, answer: Answer, size: Size) -> Answer:
     """With why the fleet is not fuller, for which it is looked at from light to full."""
     serving = max(1, answer.replicas - answer.spare_replicas)
+    if size.crowd is not None:
+        from tidegate.plan.closed.grown import room_of_users, waits_of_users
+
+        return msgspec.structs.replace(
+            answer,
+            room=room_of_users(size.crowd, ask.terms, answer.spare_replicas),
+            waits=waits_of_users(size.crowd.having(replicas=serving), ask.terms),
+        )
     return msgspec.structs.replace(
         answer,
         room=size.station.room(answer.replicas, answer.spare_replicas),

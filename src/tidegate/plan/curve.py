@@ -23,7 +23,11 @@ SAME = 1e-3
 
 
 def curve_of(ask: Ask, size: Size) -> LoadCurve:
-    """Of an ask that has that size."""
+    """Of an ask that has that size; over users where they are the load."""
+    if size.crowd is not None:
+        from tidegate.plan.closed.grown import curve_of_users
+
+        return curve_of_users(size.crowd, ask.terms)
     most = size.replicas * size.station.sustained_per_s
     points = [_point(size, utilisation) for utilisation in GRID]
     waits = [point.ttft_s.at_percentile for point in points]

@@ -64,6 +64,8 @@ def loads_of(load: Load, *, batch_work: bool = False) -> Iterator[tuple[str, Loa
     yield "outputs 2 x as long", _longer(load, output=2.0)
     if load.users is not None:
         yield "2 x the users", msgspec.structs.replace(load, users=2 * load.users)
+        if load.think_s:
+            yield "half the time to think", msgspec.structs.replace(load, think_s=HALF * load.think_s)
     if load.requests_per_s is not None:
         yield "2 x the rate", msgspec.structs.replace(load, requests_per_s=2 * load.requests_per_s)
     if load.peak_ratio == 1 and load.requests_per_s is not None and not batch_work:

@@ -73,7 +73,7 @@ def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json
             assert answer.curve is not None
             console.print(curve_told(answer.curve, ask.terms))
     answer = msgspec.structs.replace(
-        with_reasons(answer, size),
+        with_reasons(ask, answer, size),
         changes=changes_of(ask),
         hours=schedule_of(ask, question.hours),
         search=searched.found if searched is not None else None,

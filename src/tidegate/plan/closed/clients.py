@@ -55,6 +55,16 @@ class ClosedCrowd:
         """How many."""
         return self._users
 
+    @property
+    def think_s(self) -> float:
+        """Of each, between an answer and the next request."""
+        return self._inside.think_s
+
+    @property
+    def places(self) -> int:
+        """Inside all gates."""
+        return self._places
+
     @cached_property
     def rate_per_s(self) -> float:
         """Requests per second that they come to send."""
