@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from math import exp
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.plan.replicas import gamma
+from tidegate.plan.laws.burstiness import _summed as summed
 from tidegate.plan.laws.burstiness import excess
 
 
@@ -39,6 +41,19 @@ def test_excess_is_what_drawn_gaps_have(cv2: float) -> None:
         assert sum(within) / len(within) - window_s == pytest.approx(excess(1.0, cv2, window_s), abs=0.06), (
             window_s
         )
+
+
+@pytest.mark.parametrize("cv2", [0.26, 0.5, 0.99, 1.5, 2.0, 9.0, 25.0])
+def test_the_transform_says_what_the_chances_sum_up_to(cv2: float) -> None:
+    """As far as the sum goes, which leaves out chances that are small: below 1e-6 each."""
+    for gaps in (1e-6, 1e-3, 0.1, 1.0, 3.9):
+        assert excess(1.0, cv2, gaps) == pytest.approx(summed(cv2, gaps), abs=2e-6 * max(1, cv2)), gaps
+
+
+def test_gaps_of_two_phases_are_known_exactly() -> None:
+    """A gamma law of shape 2: beyond what is expected, (e^(-4t) - 1) / 4 (Cox, Renewal Theory, chapter 4)."""
+    for gaps in (0.01, 0.3, 1.0, 2.5):
+        assert excess(1.0, 0.5, gaps) == pytest.approx((exp(-4 * gaps) - 1) / 4, abs=1e-8)
 
 
 def test_in_the_long_run_the_index_of_dispersion_counts() -> None:

@@ -114,3 +114,29 @@ def test_the_usual_number_keeps_up(name: str, utilisation: float) -> None:
     leave = usual * (1 - rate * batch.prefill_s(usual)) / (batch.decode_steps * batch.decode_s(usual))
     assert leave == pytest.approx(rate, rel=0.05)
     assert usual <= usual_decodes(batch, rate * 1.04, served.gate) <= full.decodes
+
+
+@pytest.mark.parametrize("utilisation", [0.01, 0.6, 0.9, 0.99])
+def test_of_many_replicas_only_likely_numbers_are_looked_at(utilisation: float) -> None:
+    """10,000 servers and more: what is left out changes neither Erlang's mean nor his chance to wait."""
+    batch = Batch(flat(gate=200), Lengths.of(10, 1000, 0.0, 1.0))
+    replicas = 60
+    rate = utilisation * replicas * batch.saturated(200).requests_per_s
+    held = population(batch, Arrivals(rate_per_s=rate, replicas=replicas), 200, ALONE)
+    queue = Queue(servers=200 * replicas, rate_per_s=rate, service_s=1.0)
+
+    mean, variance = moments(held)
+    assert mean == pytest.approx(min(rate, 200 * replicas), rel=1e-3)
+    assert variance == pytest.approx(rate, rel=0.02 if utilisation < 0.99 else 0.3)
+    assert held.wait_probability == pytest.approx(queue.wait_probability, rel=0.15, abs=1e-9)
+
+
+@pytest.mark.parametrize("gate", [1, 40])
+def test_arrivals_like_clockwork_have_a_number_too(gate: int) -> None:
+    """Neither gaps nor lengths vary: the number hardly does, and stays what Little's law says."""
+    batch = Batch(flat(gate=gate), Lengths.of(10, 1001))
+    rate = 0.7 * batch.saturated(gate).requests_per_s
+    mean, variance = moments(population(batch, Arrivals(rate_per_s=rate, cv2=0.0), gate, ALONE))
+
+    assert mean == pytest.approx(rate, rel=0.15)
+    assert variance <= max(1.0, 0.1 * rate)

@@ -12,7 +12,7 @@ sequence begins a prompt. `population` makes a queue of it, `steady` the latenci
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from math import ceil
 from typing import TYPE_CHECKING, Literal
 
@@ -21,6 +21,7 @@ import msgspec
 from tidegate.core.errors import CallerError
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.laws.lengths import Kind, Lengths
+from tidegate.plan.laws.steps import Chunks, Steps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +60,10 @@ class Batch:
         self.prompt_cv2 = max(0.0, square / self.prompt_tokens**2 - 1)
         self._long = square / self.prompt_tokens
         self._cached = self.prompt_tokens * lengths.hit_ratio / left
-        self.prompt_steps = sum(share * ceil(tokens / budget) for tokens, share in lengths.fresh())
+        self._fresh = lengths.fresh()
+        self.longest_tokens = max(tokens for tokens, _ in self._fresh)
+        """Of a prompt, to be computed."""
+        self.prompt_steps = sum(share * ceil(tokens / budget) for tokens, share in self._fresh)
         """Of a prompt that finds no other, mean."""
         self.decode_steps = lengths.mean(lambda kind: kind.output_tokens - 1)
         """Of a sequence, mean."""
@@ -68,7 +72,8 @@ class Batch:
         square = lengths.mean(lambda kind: (kind.output_tokens - 1) ** 2 * (1 + kind.output_cv**2))
         self.output_cv2 = max(0.0, square / self.decode_steps**2 - 1) if self.decode_steps else 0.0
         """Squared coefficient of variation of the decode steps."""
-        self._decode_s: dict[int, float] = {}
+        self._decode_s: dict[float, float] = {}
+        self._known: tuple[Floats, Floats] | None = None
         self._added_s: dict[tuple[int, float], float] = {}
         self._saturated: dict[int, Saturated] = {}
 
@@ -77,7 +82,7 @@ class Batch:
     def decode_s(self, decodes: float) -> float:
         """T(n), of a step that only decodes. Of large batches every 8th to 16th is asked of the curve."""
         whole = int(decodes)
-        apart = 1 << max(0, whole.bit_length() - 4)
+        apart = _apart(whole)
         low = whole - whole % apart
         seconds = self._exactly(low)
         if along := decodes - low:
@@ -88,17 +93,28 @@ class Batch:
         """T(n) of many ascending numbers."""
         import numpy as np
 
-        asked, most = [0], float(decodes[-1])
-        while asked[-1] < most:
-            asked.append(asked[-1] + (1 << max(0, asked[-1].bit_length() - 4)))
-        seconds: Floats = np.interp(decodes, asked, [self._exactly(each) for each in asked])
-        return seconds
+        asked, seconds = self._known_upto(float(decodes[-1]))
+        found: Floats = np.interp(decodes, asked, seconds)
+        return found
 
     def _exactly(self, decodes: int) -> float:
         if (seconds := self._decode_s.get(decodes)) is None:
-            seconds = self.engine.curve.step_s(decodes, decodes * self.context_tokens)
-            self._decode_s[decodes] = seconds
+            self._known_upto(decodes)
+            seconds = self._decode_s[decodes]
         return seconds
+
+    def _known_upto(self, most: float) -> tuple[Floats, Floats]:
+        """Numbers of which the curve is asked, and what it says; all at once, for as many as were needed."""
+        if self._known is None or self._known[0][-1] < most:
+            asked = _asked(max(64, 1 << ceil(most).bit_length()))
+            seconds = self._steps.decoding_s(asked, asked * self.context_tokens)
+            self._known = asked, seconds
+            self._decode_s = dict(zip(asked.tolist(), seconds.tolist(), strict=True))
+        return self._known
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return Steps(self.engine.curve)
 
     def step_s(self, decodes: float, prompt_tokens: float) -> float:
         """Of a step that computes so many tokens of prompts beside the sequences that decode.
@@ -110,12 +126,25 @@ class Batch:
             return self.decode_s(decodes)
         whole = max(1, ceil(prompt_tokens / self.prompt_tokens - 1e-9))
         apart = min(whole, MANY)
-        new, longer = divmod(round(prompt_tokens), apart)
-        before = round((self._long - prompt_tokens / apart) / 2 + self._cached)
-        chunks = [(new + 1, before)] * longer + [(new, before)] * (apart - longer if new else 0)
+        new = prompt_tokens / apart
+        chunks = [(new, (self._long - new) / 2 + self._cached)] * apart
         count = round(decodes)
-        seconds = self.engine.curve.step_s(count + whole - apart, count * self.context_tokens, chunks)
+        context_tokens = count * self.context_tokens
+        # A share of a token is one as well.
+        seconds = self.engine.curve.step_s(count + whole - apart, context_tokens, chunks)  # type: ignore[arg-type]
         return seconds + self.decode_s(decodes) - self.decode_s(count)
+
+    def steps_s(self, decodes: float, prompt_tokens: Floats) -> Floats:
+        """`step_s` of many amounts of prompt tokens."""
+        import numpy as np
+
+        whole = np.maximum(np.ceil(prompt_tokens / self.prompt_tokens - 1e-9), 1.0)
+        apart = np.minimum(whole, MANY)
+        new, count = prompt_tokens / apart, round(decodes)
+        chunks = Chunks(prompts=apart, new=new, before=(self._long - new) / 2 + self._cached)
+        seconds = self._steps.beside_s(count + whole - apart, count * self.context_tokens, chunks)
+        along_s = self.decode_s(decodes)
+        return np.where(prompt_tokens < 1, along_s, seconds + (along_s - self.decode_s(count)))
 
     def prefill_s(self, decodes: float, at_once: float = 1.0) -> float:
         """p(n): what a prompt adds to steps, if so many prompts are computed in one (at least 1)."""
@@ -131,12 +160,36 @@ class Batch:
         return added_s * self.prompt_tokens / tokens
 
     @cached_property
+    def prompts(self) -> tuple[Floats, Floats]:
+        """Tokens to be computed of prompts, and the share of requests."""
+        import numpy as np
+
+        tokens, shares = np.array(self._fresh).T
+        return tokens, shares
+
+    @cached_property
+    def outputs(self) -> tuple[Floats, Floats]:
+        """Output tokens, and the share of requests."""
+        import numpy as np
+
+        tokens, shares = np.array(self.lengths.outputs()).T
+        return tokens, shares
+
+    @cached_property
+    def evenness(self) -> float:
+        """`Lengths.evenness`."""
+        return self.lengths.evenness
+
+    @cached_property
     def alone(self) -> tuple[Floats, Floats]:
         """`alone_s` of all prompts, and the share of requests."""
         import numpy as np
 
-        tokens, shares = zip(*self.lengths.fresh(), strict=True)
-        return np.array([self.alone_s(each) for each in tokens]), np.array(shares)
+        tokens, shares = self.prompts
+        full, rest = np.divmod(tokens, self.engine.max_batched_tokens)
+        rest_s = np.where(rest > 0, self.steps_s(0, rest), 0.0)
+        most = float(full.max())
+        return rest_s + full * (self.step_s(0, self.engine.max_batched_tokens) if most else 0.0), shares
 
     def alone_s(self, prompt_tokens: float) -> float:
         """Of the steps that compute a prompt of which so many tokens are left, with nothing beside them."""
@@ -213,6 +266,22 @@ class Batch:
             decodes=decodes,
             binding="decode",
         )
+
+
+def _apart(decodes: int) -> int:
+    """How far from such a number the next is of which a curve is asked: of large ones an 8th to a 16th."""
+    return 1 << max(0, decodes.bit_length() - 4)
+
+
+@cache
+def _asked(most: int) -> Floats:
+    """The numbers of sequences, up to `most`, of which a curve is asked."""
+    import numpy as np
+
+    asked = [0]
+    while asked[-1] < most:
+        asked.append(asked[-1] + _apart(asked[-1]))
+    return np.array(asked, float)
 
 
 def _context(kind: Kind) -> float:

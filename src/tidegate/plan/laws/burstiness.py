@@ -8,13 +8,24 @@ bursts.
 
 from __future__ import annotations
 
-from math import exp, lgamma, log
+from functools import cache
+from math import comb, exp, lgamma, log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LONG = 4.0
 """Mean gaps of a window after which only the long run counts."""
 SMOOTHEST = 0.02
 """Squared coefficient of variation; smoother arrivals are taken for such."""
 SMALL = 1e-6
+EVEN = 0.25
+"""Squared coefficient of variation, up to which few sums of gaps count; beyond, there are many, of which the
+transform is known."""
+DAMPED, PLAIN, AVERAGED = 18.4, 15, 11
+"""Of an inversion: e^-18.4 is what it errs by, and the terms that are summed and that are averaged."""
 
 
 def excess(rate_per_s: float, cv2: float, window_s: float) -> float:
@@ -29,7 +40,12 @@ def excess(rate_per_s: float, cv2: float, window_s: float) -> float:
         return 0.0
     if expected > LONG:
         return (cv2 - 1) / 2
-    shape = 1 / max(cv2, SMOOTHEST)
+    return _inverted(cv2, expected) if cv2 > EVEN else _summed(max(cv2, SMOOTHEST), expected)
+
+
+def _summed(cv2: float, expected: float) -> float:
+    """Chance by chance, until one is small."""
+    shape = 1 / cv2
     within, number = 0.0, 0
     while True:
         number += 1
@@ -37,6 +53,33 @@ def excess(rate_per_s: float, cv2: float, window_s: float) -> float:
         within += chance
         if chance < SMALL:
             return within - expected
+
+
+def _inverted(cv2: float, expected: float) -> float:
+    """All chances at once: the transform of their sum is f / (s (1 - f)), f = (1 + cv2 s)^(-1/cv2) of a gap.
+
+    Without 1/s², that of what is expected. Inverted by Euler's summation of its Fourier series (Abate and
+    Whitt, Numerical inversion of Laplace transforms of probability distributions, ORSA J. Computing 7
+    (1995)); to 1e-8 of the sum.
+    """
+    nodes, weights = _euler()
+    s = nodes / expected
+    transform = 1 / (s * ((1 + cv2 * s) ** (1 / cv2) - 1)) - 1 / (s * s)
+    return float(weights @ transform.real) / expected
+
+
+@cache
+def _euler() -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
+    """Where a transform is asked, times the instant; and the weights of what is found there."""
+    import numpy as np
+
+    terms = np.arange(PLAIN + AVERAGED + 1, dtype=float)
+    weights = np.where(terms % 2, -1.0, 1.0) * exp(DAMPED / 2)
+    weights[0] /= 2
+    # The mean of the last partial sums by binomial weights: a term counts in those that reach it.
+    chances = [comb(AVERAGED, each) / 2**AVERAGED for each in range(AVERAGED + 1)]
+    weights[PLAIN + 1 :] *= [sum(chances[each:]) for each in range(1, AVERAGED + 1)]
+    return (DAMPED / 2 + 1j * np.pi * terms).astype(np.complex128), weights
 
 
 def _gamma_within(shape: float, scaled: float) -> float:

@@ -105,13 +105,12 @@ def pieces(cv: float) -> tuple[tuple[float, float], ...]:
     if not cv:
         return ((1.0, 1.0),)
     sigma = sqrt(log(1 + cv * cv))
-    inner = [FARTHEST * (2 * edge / PIECES - 1) for edge in range(1, PIECES)]
-    cut = []
-    for low, high in pairwise((-inf, *inner, inf)):
-        share = _normal(high) - _normal(low)
-        # E[X; low < Z < high] of X = exp(sigma Z - sigma²/2) is the same with Z shifted by sigma.
-        cut.append(((_normal(high - sigma) - _normal(low - sigma)) / share, share))
-    return tuple(cut)
+    edges = (-inf, *(FARTHEST * (2 * edge / PIECES - 1) for edge in range(1, PIECES)), inf)
+    # E[X; low < Z < high] of X = exp(sigma Z - sigma²/2) is the same with Z shifted by sigma.
+    upto = [(_normal(edge), _normal(edge - sigma)) for edge in edges]
+    return tuple(
+        ((total - before) / (high - low), high - low) for (low, before), (high, total) in pairwise(upto)
+    )
 
 
 def _normal(z: float) -> float:

@@ -38,6 +38,7 @@ full batch, so that the tail is geometric. The chance to wait is Erlang's p(gate
 
 from __future__ import annotations
 
+from math import inf, log
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -56,6 +57,11 @@ would be turns. The median of what routing by tokens held shows: 0.3 to 1.4, mor
 load, and of many replicas. Counted by `python -m accuracy.closed_form --turns`."""
 NEGLIGIBLE = 1e-7
 """States rarer than this, relative to the likeliest, are left out."""
+MANY, ASKED, FAR = 2048, 256, 2.0
+"""States of which each is looked at; of more so many at first, to find those that are not this times as far
+from the likeliest, in logarithms, as what is negligible."""
+SMOOTHEST = 0.02
+"""Least peakedness: no number that comes and goes is more even."""
 
 
 class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,43 +132,87 @@ def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Popul
     """At a rate that is sustained. `gate` is of each replica, the numbers are of all of them."""
     import numpy as np
 
-    free = 1 - stay.stalled
+    free, most = 1 - stay.stalled, gate * arrivals.replicas
     clumps = (arrivals.cv2 + batch.prompt_cv2 * stay.stalled**2) / free**2
-    ratios = _ratios(batch, arrivals, gate, stay, clumps)
+    ratios = _Ratios(batch, arrivals, stay, clumps)
+    low, high = _likely(ratios, most)
     # In logarithms, for products of thousands leave the range of numbers.
-    likely = np.concatenate([[0.0], np.cumsum(np.log(np.maximum(ratios, 1e-300)))])
+    likely = np.concatenate([[0.0], np.log(ratios.between(low, high)).cumsum()])
     shares = np.exp(likely - likely.max())
 
-    full = arrivals.each_per_s / batch.saturated(gate).requests_per_s
-    waiting = float(shares[-1]) / (1 - full) * (clumps + 1) / 2
-    shares[-1] = waiting
+    full, waiting = arrivals.each_per_s / batch.saturated(gate).requests_per_s, 0.0
+    if high == most:
+        shares[-1] = waiting = float(shares[-1]) / (1 - full) * (clumps + 1) / 2
     kept = np.flatnonzero(shares > NEGLIGIBLE)
     first, total = int(kept[0]), float(shares.sum())
     variation = max(1e-6, (arrivals.cv2 + batch.output_cv2) / 2)
     return Population(
-        first=first,
+        first=low + first,
         shares=shares[first : int(kept[-1]) + 1] / total,
         wait_probability=waiting / total,
         relief_per_s=arrivals.rate_per_s * (1 / full - 1) / variation,
     )
 
 
-def _ratios(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay, clumps: float) -> Floats:
-    """p(n) / p(n - 1) of n = 1, 2, ..., of all gates together."""
+def _likely(ratios: _Ratios, most: int) -> tuple[int, int]:
+    """Two numbers up to `most`, between which are all that are not negligible.
+
+    Of many a few are asked, for a sum of logarithms is nearly an integral, and then of what is left again.
+    """
     import numpy as np
 
-    free, rate = 1 - stay.stalled, arrivals.each_per_s
-    fixed_s = stay.prompt_s + stay.behind_s / free
-    usual_s = batch.decode_steps / free * batch.decode_s(stay.decodes)
-    decoding = usual_s / (usual_s + fixed_s)  # of those inside
-    inside = np.arange(1, gate * arrivals.replicas + 1) / arrivals.replicas
-    # Beside a sequence that decodes, of the others some do.
-    decodes = np.maximum(1.0, 1 + (inside - 1) * decoding)
-    stays_s = fixed_s + batch.decode_steps / free * batch.decode_many_s(decodes)
-    plain: Floats = rate * stays_s / inside  # r / mu(n)
-    peakedness = 1 + (clumps - 1) * batch.lengths.evenness
-    # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
-    peakedness = max(peakedness, 1 - min(1.0, float(plain[0])))
-    ratios = plain / peakedness
-    ratios[1:] += (1 - 1 / peakedness) * plain[1:] / plain[:-1]
-    return ratios
+    low, high, before = 0, most, inf
+    while high - low > MANY and high - low < before / 2:
+        before = high - low
+        asked = np.linspace(low + 1, high, ASKED).astype(np.intp)
+        logs = np.log(ratios.at(asked))
+        likely = np.concatenate([[0.0], ((logs[1:] + logs[:-1]) / 2 * (asked[1:] - asked[:-1])).cumsum()])
+        near = np.flatnonzero(likely > likely.max() + FAR * log(NEGLIGIBLE))
+        low = int(asked[near[0] - 1]) if near[0] else low
+        high = int(asked[min(near[-1] + 1, ASKED - 1)])
+    return low, high
+
+
+class _Ratios:
+    """p(n) / p(n - 1), of all gates together."""
+
+    def __init__(self, batch: Batch, arrivals: Arrivals, stay: Stay, clumps: float) -> None:
+        self._batch, self._arrivals, free = batch, arrivals, 1 - stay.stalled
+        self._fixed_s = stay.prompt_s + stay.behind_s / free
+        self._steps = batch.decode_steps / free
+        usual_s = self._steps * batch.decode_s(stay.decodes)
+        self._decoding = usual_s / (usual_s + self._fixed_s)  # of those inside
+        # A number that is mostly 0 or 1 varies as a coin does, however even its arrivals are.
+        coin = 1 - min(1.0, arrivals.rate_per_s * (self._fixed_s + self._steps * batch.decode_s(1)))
+        self._peakedness = max(1 + (clumps - 1) * batch.evenness, coin, SMOOTHEST)
+
+    def between(self, low: int, high: int) -> Floats:
+        """Of `low + 1`, ..., `high`."""
+        import numpy as np
+
+        plain = self._plain(np.arange(max(low, 1), high + 1))
+        after = self._clumped(plain[1:], plain[:-1])
+        return after if low else np.concatenate([plain[:1] / self._peakedness, after])
+
+    def at(self, numbers: NDArray[np.intp]) -> Floats:
+        """Of some ascending ones, about."""
+        import numpy as np
+
+        return self._clumped(self._plain(numbers), self._plain(np.maximum(numbers - 1, 1)))
+
+    def _clumped(self, plain: Floats, before: Floats) -> Floats:
+        import numpy as np
+
+        ratios = plain / self._peakedness + (1 - 1 / self._peakedness) * plain / before
+        return np.maximum(ratios, 1e-300)
+
+    def _plain(self, numbers: NDArray[np.intp]) -> Floats:
+        """r / mu(n)."""
+        import numpy as np
+
+        inside = numbers / self._arrivals.replicas
+        # Beside a sequence that decodes, of the others some do.
+        decodes = np.maximum(1.0, 1 + (inside - 1) * self._decoding)
+        stays_s = self._fixed_s + self._steps * self._batch.decode_many_s(decodes)
+        plain: Floats = self._arrivals.each_per_s * stays_s / inside
+        return plain

@@ -23,9 +23,7 @@ def first_tokens(batch: Batch, arrivals: Arrivals) -> Spread:
     busy = chain.busy()
     if arrivals.replicas > 1:
         busy = erlang_c(arrivals.replicas, arrivals.replicas * busy)
-    fresh = batch.lengths.fresh()
-    alone_s = np.array([batch.alone_s(tokens) for tokens, _ in fresh])
-    alone = np.array([share for _, share in fresh])
+    alone_s, alone = batch.alone
     return Spread.of(
         (np.concatenate([alone_s, waits_s]), np.concatenate([(1 - busy) * alone, busy * shares]))
     )

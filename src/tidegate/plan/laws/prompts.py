@@ -12,6 +12,7 @@ steps up to the one that computes the last token of its prompt, whose other prom
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.plan.laws.batching import Batch
@@ -46,8 +47,8 @@ class Prompts(NamedTuple):
     """How long a step takes; the first of them is without prompts."""
     waits: Law
     """From arrival to the end of the step that finishes the prompt."""
-    boundary_waits: Law
-    """The same for who comes just when a step ends."""
+    at_boundaries: Law
+    """The same for who comes just when a step ends; in any order."""
     mean_wait_s: float
     mean_step_s: float
     steps_waited: float
@@ -57,6 +58,11 @@ class Prompts(NamedTuple):
     while its own was computed are still to be computed. Without those that come meanwhile."""
     behind_var: float
     """Variance of that."""
+
+    @property
+    def boundary_waits(self) -> Law:
+        """`at_boundaries` as the other laws; few ask for it."""
+        return _binned(*self.at_boundaries)
 
 
 def prompts(batch: Batch, rate_per_s: float, decodes: float, cv2: float = 1.0) -> Prompts:
@@ -84,49 +90,49 @@ class Chain:
         self._grain = mean * (batch.prompt_cv2 + max(0.0, 1 + mates))  # variance of what flows, over its mean
         self._quantum_s = prefill_s / mean
 
-        amounts, shares = (np.array(each) for each in zip(*batch.lengths.fresh(), strict=True))
+        amounts, shares = batch.prompts
         whole = np.minimum(amounts / quantum, QUANTA - 1.0)
         low = whole.astype(np.intp)
         length = np.bincount(low, shares * (low + 1 - whole), 2 * QUANTA)
         length += np.bincount(low + 1, shares * (whole - low), 2 * QUANTA)
         # The transform of a compound law is a function of the transform of what is compounded.
-        one, sized = np.fft.rfft(np.stack([length, length * np.arange(2 * QUANTA)]))
-        self._one = one
-        self._come, mates_alone = _clumped(rate_per_s * self._seconds, mates, rate_per_s * step_s, one)
-        self._own = np.stack([one * mates_alone, sized * mates_alone])  # an arrival, with who came meanwhile
+        self._arrival = np.fft.rfft(length * _powers())
+        self._one = self._arrival[0]
+        self._come, self._mates = _clumped(rate_per_s * self._seconds, mates, rate_per_s * step_s, self._one)
 
     def prompts(self) -> Prompts:
         """Solve it, and look at it as an arrival does."""
         np, seconds, budget = self._np, self._seconds, self._budget
         states = self._states()
-        computed = np.minimum(np.arange(QUANTA), budget)
-        mean_step_s = float((states * seconds[computed]).sum())
-        left, level, new, own, shares = self._met(states * seconds[computed] / mean_step_s)
+        numbers = np.arange(QUANTA)
+        computed = np.minimum(numbers, budget)
+        spent_s = states * seconds[computed]
+        mean_step_s = float(spent_s.sum())
+        left, level, new, own, shares = self._met(spent_s / mean_step_s)
 
         passed = (np.arange(self.instants) + 0.5) / self.instants
         full_s, flow = float(seconds[-1]), self._flow
-        ahead = (left + own)[:, None] + np.outer(new - own, passed)
+        ahead = (left + own)[:, None] + (new - own)[:, None] * passed
         before = np.maximum(np.ceil(ahead / budget - 1e-9) - 1, 0)  # full steps, before the one it ends in
         there = np.maximum((left + new)[:, None] - before * (budget - flow * full_s), 0.0)
         last = np.minimum(there, budget)
         last_s = np.interp(last, np.arange(budget + 1), seconds)
         boundary_s = before * full_s + last_s
-        waits_s = boundary_s + np.outer(seconds[level], 1 - passed)
+        waits_s = boundary_s + seconds[level][:, None] * (1 - passed)
         behind = there - last + flow * last_s
         weights = np.repeat(shares / self.instants, self.instants)
 
         def mean(values: Floats) -> float:
-            return float((values.ravel() * weights).sum())
+            return float(values.ravel() @ weights)
 
         # The prompts that are there when its last step starts will stall others only.
-        numbers = np.arange(QUANTA)
-        after = float((states * numbers).sum())
-        spread = mean(behind**2 + self._grain * flow * last_s) - mean(behind) ** 2
-        spread += float((states * numbers**2).sum()) - after**2
+        after = float(states @ numbers)
+        spread = mean(behind * behind + self._grain * flow * last_s) - mean(behind) ** 2
+        spread += float(states @ (numbers * numbers)) - after**2
         return Prompts(
             steps=(seconds, np.bincount(computed, states, budget + 1)),
             waits=_binned(waits_s.ravel(), weights),
-            boundary_waits=_binned(boundary_s.ravel(), weights),
+            at_boundaries=(boundary_s.ravel(), weights),
             mean_wait_s=mean(waits_s),
             mean_step_s=mean_step_s,
             steps_waited=1.5 + mean(before),
@@ -140,13 +146,14 @@ class Chain:
         """How often a step starts with so many quanta to compute."""
         np, budget = self._np, self._budget
         come = np.fft.irfft(self._come)[:, :QUANTA]
-        chain = np.zeros((QUANTA, QUANTA))
-        chain[: budget + 1] = come[:QUANTA]
-        for left in range(1, QUANTA - budget):
-            chain[budget + left, left:] = come[budget, :-left]
-        chain[:, -1] += 1 - chain.sum(axis=1)
-        self._chain = chain
-        equations = chain.T - np.eye(QUANTA)
+        chain = np.empty((QUANTA, QUANTA))
+        chain[:budget] = come[:budget]
+        # A full step leaves what is beyond its budget, beside what comes meanwhile.
+        full = np.concatenate([np.zeros(QUANTA), come[budget]])
+        chain[budget:] = full[_shifted()[: QUANTA - budget]]
+        self._chain = chain  # without what comes beyond its last state, of which one equation is left out
+        equations = chain.T.copy()
+        equations.flat[:: QUANTA + 1] -= 1.0
         equations[-1] = 1.0
         right = np.zeros(QUANTA)
         right[-1] = 1.0
@@ -159,6 +166,7 @@ class Chain:
         np, seconds = self._np, self._seconds
         steps_s = seconds[np.minimum(np.arange(QUANTA), self._budget)]
         more_s = np.zeros(QUANTA)
+        self._chain[:, -1] += 1 - self._chain.sum(axis=1)
         for _ in range(self._decode_steps):
             more_s = steps_s - mean_step_s + self._chain @ more_s
         found_s = float((np.interp(behind, np.arange(QUANTA), more_s) * weights).sum())
@@ -173,12 +181,31 @@ class Chain:
         np, budget = self._np, self._budget
         seen = np.flatnonzero(met > RARE)
         level = np.minimum(seen, budget)
-        joined, owned = np.maximum(np.fft.irfft(self._own[:, level])[:, :, :QUANTA], 0.0)
+        # An arrival, with who came in the same step: how much, and of it how much is the arrival's.
+        both = self._arrival[:, None] * self._mates[level]
+        joined, owned = np.maximum(np.fft.irfft(both)[:, :, :QUANTA], 0.0)
         shares = (met[seen] / joined.sum(axis=1))[:, None] * joined
         row, new = np.nonzero(shares > RARE)
         kept = shares[row, new]
         own = np.minimum(owned[row, new] / joined[row, new], new)
         return (seen - level)[row].astype(float), level[row], new.astype(float), own, kept / kept.sum()
+
+
+@cache
+def _powers() -> Floats:
+    """Of which a law's sums are its shares, and its amounts times their shares."""
+    import numpy as np
+
+    amounts = np.arange(2.0 * QUANTA)
+    return np.array((np.ones(2 * QUANTA), amounts))
+
+
+@cache
+def _shifted() -> NDArray[np.intp]:
+    """Where to find, behind so many zeros, a row that is moved to the right by 0, 1, ... places."""
+    import numpy as np
+
+    return QUANTA + np.arange(QUANTA) - np.arange(QUANTA)[:, None]
 
 
 def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tuple[Complex, Complex]:
@@ -193,13 +220,13 @@ def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tupl
     if mates >= 0:
         size = 1 + mates / 2
         rest = size - (size - 1) * one
-        come = np.exp(np.outer(expected / size, one / rest - 1))
+        come = np.exp((expected / size)[:, None] * (one / rest - 1))
         return come, come / (rest * rest)
     part = min(1.0, (-mates / usual) ** 0.5)
     even = (part * expected)[:, None]
     sure = np.floor(even)
     power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
-    random = np.exp(np.outer((1 - part) * expected, one - 1))
+    random = np.exp(((1 - part) * expected)[:, None] * (one - 1))
     power_of_sure = np.where(sure > 0, power * one, 1)
     come = random * power_of_sure * (1 + more * (one - 1))
     fewer = (sure * (1 - more) * power + (sure + 1) * more * power_of_sure) / even
@@ -210,12 +237,13 @@ def _quantum(batch: Batch, rate_per_s: float, decodes: float) -> tuple[float, in
     """Tokens of a quantum, so that all that usually waits is in the chain; and quanta of a step's budget."""
     budget = max(1.0, batch.engine.max_batched_tokens - decodes)
     typical = batch.prompt_tokens * (1 + batch.prompt_cv2)
-    longest = max(tokens for tokens, _ in batch.lengths.fresh())
     prefill_s = batch.prefill_s(decodes)
     flow = rate_per_s * batch.prompt_tokens * batch.decode_s(decodes) / max(0.02, 1 - rate_per_s * prefill_s)
     used = min(0.98, rate_per_s * batch.prompt_tokens * batch.step_s(decodes, budget) / budget)
     # The arrival itself and one more, what comes in a step, and what is left of those before.
-    reach = longest + typical + flow + 4 * (flow * typical) ** 0.5 + 4 * used * typical / (1 - used)
+    reach = (
+        batch.longest_tokens + typical + flow + 4 * (flow * typical) ** 0.5 + 4 * used * typical / (1 - used)
+    )
     if reach <= budget:
         quantum = reach / (QUANTA - 1)
         return batch.prompt_tokens / max(1.0, batch.prompt_tokens // quantum), QUANTA - 1
@@ -227,23 +255,29 @@ def _seconds(batch: Batch, decodes: float, quantum: float, budget: int) -> Float
     """Of a step that computes 0, 1, ... quanta."""
     import numpy as np
 
-    asked = sorted({round(budget * (each / 12) ** 2) for each in range(13)} | {1})
-    known = [batch.step_s(decodes, each * quantum) for each in asked]
-    seconds: Floats = np.interp(np.arange(budget + 1), asked, known)
+    asked = _asked(budget)
+    seconds: Floats = np.interp(np.arange(budget + 1), asked, batch.steps_s(decodes, asked * quantum))
     return seconds
+
+
+@cache
+def _asked(budget: int) -> Floats:
+    """Quanta of which the time is asked, closer together where they are few."""
+    import numpy as np
+
+    return np.array(sorted({round(budget * (each / 12) ** 2) for each in range(13)} | {1}), float)
 
 
 def _binned(times_s: Floats, shares: Floats) -> Law:
     """The law of times, gathered into equal bins, each with its mean; the latest are all in the last."""
     import numpy as np
 
-    least = float(times_s.min())
-    mean = float((times_s * shares).sum())
-    deviation = float((times_s * times_s * shares).sum() - mean * mean)
+    least, weighed = float(times_s.min()), times_s * shares
+    mean = float(weighed.sum())
+    deviation = float(weighed @ times_s) - mean * mean
     most = min(float(times_s.max()), mean + 10 * max(deviation, 0.0) ** 0.5)
     width = (most - least) / BINS or 1.0
     places = np.minimum((times_s - least) / width, BINS - 1).astype(np.intp)
-    held = np.bincount(places, shares, BINS).astype(float)
-    sums = np.bincount(places, shares * times_s, BINS).astype(float)
+    held, sums = (np.bincount(places, each, BINS).astype(float, copy=False) for each in (shares, weighed))
     kept = held > 0
     return sums[kept] / held[kept], held[kept]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from functools import cache
 from math import inf, isfinite, log, nan
 from typing import TYPE_CHECKING
@@ -32,22 +33,20 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
         seconds, shares = law
 
-        order = np.argsort(seconds)
-        ordered, upto = seconds[order], np.cumsum(shares[order])
-        places = np.searchsorted(upto, _levels() * upto[-1] * (1 - 1e-12))
-        return cls(
-            mean=float((seconds * shares).sum() / upto[-1]),
-            at=tuple(ordered[np.minimum(places, len(ordered) - 1)].tolist()),
-        )
+        order = seconds.argsort()
+        upto = shares[order].cumsum()
+        total = float(upto[-1])
+        places = np.minimum(upto.searchsorted(_levels() * total), len(order) - 1)
+        return cls(mean=float(seconds @ shares) / total, at=tuple(seconds[order[places]].tolist()))
 
     @classmethod
     def of_tail(cls, probability: float, relief_per_s: float) -> Spread:
         """Of a wait that is 0, or with that probability exponential."""
-        above = [log(probability / (1 - level)) if probability > 1 - level else 0.0 for level in LEVELS]
-        return cls(
-            mean=probability / relief_per_s if probability else 0.0,
-            at=tuple(each / relief_per_s if each else 0.0 for each in above),
-        )
+        if not probability:
+            return cls(mean=0.0, at=(0.0,) * len(LEVELS))
+        least = bisect_right(LEVELS, 1 - probability)
+        above = (log(probability / (1 - level)) / relief_per_s for level in LEVELS[least:])
+        return cls(mean=probability / relief_per_s, at=(*(0.0,) * least, *above))
 
     @classmethod
     def never(cls) -> Spread:
@@ -63,7 +62,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         """The time that this share (0..1) stays within."""
         if not 0 <= ratio <= LEVELS[-1]:
             raise CallerError(f"a quantile is from 0 to {LEVELS[-1]}, not {ratio}")
-        above = next(place for place, level in enumerate(LEVELS) if level >= ratio - 1e-12)
+        above = bisect_left(LEVELS, ratio - 1e-12)
         if not above or not isfinite(self.at[above]):
             return self.at[above]
         low, high = LEVELS[above - 1], LEVELS[above]
@@ -89,4 +88,4 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 def _levels() -> NDArray[np.float64]:
     import numpy as np
 
-    return np.array(LEVELS)
+    return np.array(LEVELS) * (1 - 1e-12)  # what rounding leaves out of a sum is no longer time

@@ -163,10 +163,8 @@ class _Latencies:
         waits_s, shares = found.waits
         laws = [
             (
-                np.maximum(
-                    np.add.outer(self._slower_s * found.steps_waited, waits_s), self._batch.decode_s(0)
-                ),
-                max(0.0, 1 - closed - idle) * np.outer(self._shares, shares),
+                np.maximum((self._slower_s * found.steps_waited)[:, None] + waits_s, self._batch.decode_s(0)),
+                (max(0.0, 1 - closed - idle) * self._shares)[:, None] * shares,
             )
         ]
         if idle:
@@ -177,7 +175,8 @@ class _Latencies:
             before_s = (ends[:-1] + ends[1:]) / (2 * held.relief_per_s)
             after_s, shares = _grouped(*found.boundary_waits, GROUPS)
             after_s = after_s + self._slower_s[-1]
-            laws.append((np.add.outer(before_s, after_s), np.outer(-closed * np.diff(np.exp(-ends)), shares)))
+            come = -closed * np.diff(np.exp(-ends))
+            laws.append((before_s[:, None] + after_s, come[:, None] * shares))
         return _joined(laws)
 
     def _itl(self) -> Law:
@@ -188,8 +187,8 @@ class _Latencies:
         """
         np = self._np
         steps_s, steps_share = self._found.steps
-        gaps_s = np.maximum(np.add.outer(self._slower_s, steps_s), self._decoding_s[0])
-        shares = np.outer(self._decodes * self._shares / self._decoding_s, steps_share)
+        gaps_s = np.maximum(self._slower_s[:, None] + steps_s, self._decoding_s[0])
+        shares = (self._decodes * self._shares / self._decoding_s)[:, None] * steps_share
         shares /= shares.sum()
         stalled = shares / (1 - shares[:, 0].sum())
         stalled[:, 0] = 0
@@ -201,7 +200,7 @@ class _Latencies:
     def _tpot_and_e2e(self, ttft: Law, ttft_s: Spread) -> tuple[Law | None, Law]:
         """For each output length a gamma law above the least that is possible."""
         np, batch = self._np, self._batch
-        outputs, shares = (np.array(each) for each in zip(*batch.lengths.outputs(), strict=True))
+        outputs, shares = batch.outputs
         steps, several = outputs - 1, outputs > 1
         ends = [(ttft[0], ttft[1] * float(shares[~several].sum()))] if not several.all() else []
         if not several.any():
@@ -262,7 +261,7 @@ def _grouped(values: Floats, shares: Floats, groups: int) -> Law:
     """Ascending values gathered into groups of neighbours of about equal shares, each with its mean."""
     import numpy as np
 
-    upto = np.cumsum(shares)
+    upto = shares.cumsum()
     place = np.minimum((upto - shares / 2) / upto[-1] * groups, groups - 1).astype(np.intp)
     held = np.bincount(place, shares, groups)
     kept = held > 0
@@ -276,9 +275,9 @@ def _gamma(means: Floats, least: Floats, variances: Floats, shares: Floats) -> L
     z, weights = _deviations(DEVIATIONS // min(32, len(means)))
     above = np.maximum(means - least, 1e-9 * means)
     ninths = np.minimum(variances / above**2, 4.0) / 9
-    roots = np.maximum((1 - ninths)[:, None] + np.outer(np.sqrt(ninths), z), 0.0)
+    roots = np.maximum((1 - ninths)[:, None] + np.sqrt(ninths)[:, None] * z, 0.0)
     seconds = least[:, None] + above[:, None] * roots * roots * roots
-    return seconds.ravel(), np.outer(shares, weights).ravel()
+    return seconds.ravel(), (shares[:, None] * weights).ravel()
 
 
 @cache
