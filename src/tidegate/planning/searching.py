@@ -83,10 +83,10 @@ def _looking(space: Space) -> str:
 
 
 def _kinds(options: Options) -> tuple[str, ...]:
-    """A configuration, or a simulation, is only made of replicas that do both."""
+    """A configuration is of replicas that do both, unless others are asked for: it takes no other router."""
     if options.disaggregated:
         return ("disaggregated",)
-    return ("aggregated",) if options.said(["tenants", "emit", "verify"]) else ("aggregated", "disaggregated")
+    return ("aggregated",) if options.emit else ("aggregated", "disaggregated")
 
 
 def _space(options: Options) -> Space:

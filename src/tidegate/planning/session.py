@@ -149,11 +149,20 @@ def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *
         changes=changes_apart(ask, front),
         search=searched.found if searched is not None else None,
     )
+    answer = configured(ask, answer, wanted, front)
     if not json:
+        from tidegate.planning.advice_table import advice_told
+
         console.print("", changes(answer), sep="\n")
+        console.print(advice_told(answer, whole=wanted.any))
+    answer = carry_out(ask, answer, wanted, front)
     _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
+    elif wanted.verify:
+        from tidegate.planning.verify.table import told_of
+
+        console.print(told_of(answer))
 
 
 def _alternatives(console: Console, searched: Searched | None, ask: Ask) -> None:

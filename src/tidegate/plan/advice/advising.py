@@ -48,20 +48,32 @@ FEW_HITS = 0.01
 """A prefix hit ratio below which no prompt is worth steering."""
 
 
+class Basis(msgspec.Struct, frozen=True, kw_only=True):
+    """What replicas do at their gates, and what tokens cost there."""
+
+    at: Operating
+    gate: GateAdvice
+    weights: WeightAdvice
+
+
 def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
     """What the answer means for a configuration. Without `tenants`: those that the load names."""
-    tenants = tenants or tenants_of(ask.load, {})
     at = operating_point(ask, answer)
+    basis = Basis(at=at, gate=_gate(ask, answer, at), weights=_weights(ask, answer))
+    return advised_on(ask, answer, basis, tenants)
+
+
+def advised_on(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant] = ()) -> Advice:
+    """The same, of replicas that do what `basis` says."""
+    tenants, at = tenants or tenants_of(ask.load, {}), basis.at
     times = times_of(ask, answer, at, DELIVERY_S)
-    weights = _weights(ask, answer)
-    gate = _gate(ask, answer, at)
-    limits = _limits(ask, answer, at, gate, weights, tenants)
+    limits = _limits(ask, answer, basis, tenants)
     queue = _queue(ask, answer, at, times)
     return Advice(
-        gate=gate,
+        gate=basis.gate,
         queue=queue,
         tenants=limits,
-        weights=weights,
+        weights=basis.weights,
         budgets=times.budgets,
         deadlines=times.deadlines,
         prediction=_prediction(tenants),
@@ -92,12 +104,12 @@ def _gate(ask: Ask, answer: Answer, at: Operating) -> GateAdvice:
         return GateAdvice(max_concurrency=concurrency, kv_tokens=nothing, max_prefill_tokens=nothing)
     return GateAdvice(
         max_concurrency=concurrency,
-        kv_tokens=_kv_gate(ask, ask.replica, answer),
-        max_prefill_tokens=_prefill_gate(ask, at),
+        kv_tokens=kv_gate(ask, ask.replica, answer),
+        max_prefill_tokens=prefill_gate(ask, at),
     )
 
 
-def _kv_gate(ask: Ask, replica: Replica, answer: Answer) -> Figure:
+def kv_gate(ask: Ask, replica: Replica, answer: Answer) -> Figure:
     """The gateway counts tokens, the engine whole blocks; and what is shared the engine holds once."""
     engine, load = replica.engine, ask.load
     lost = answer.concurrency_per_replica * (engine.block_tokens - 1)
@@ -113,7 +125,8 @@ def _kv_gate(ask: Ask, replica: Replica, answer: Answer) -> Figure:
     return Figure(value=tokens, reason=f"{reason}.")
 
 
-def _prefill_gate(ask: Ask, at: Operating) -> Figure:
+def prefill_gate(ask: Ask, at: Operating) -> Figure:
+    """Prompt tokens that a replica is given before it has computed them."""
     assert at.chunk_tokens is not None
     assert at.prefill_tokens_per_s is not None
     tokens, budget_s = STEPS_AHEAD * at.chunk_tokens, ask.terms.budgets.ttft_s
@@ -175,14 +188,8 @@ def _weights(ask: Ask, answer: Answer) -> WeightAdvice:
     )
 
 
-def _limits(
-    ask: Ask,
-    answer: Answer,
-    at: Operating,
-    gate: GateAdvice,
-    weights: WeightAdvice,
-    tenants: Sequence[Tenant],
-) -> dict[str, TenantAdvice]:
+def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -> dict[str, TenantAdvice]:
+    at, gate, weights = basis.at, basis.gate, basis.weights
     serving, admitted = answer.replicas - answer.spare_replicas, admitted_per_s(ask, answer)
     fleet = Fleet(
         replicas=serving,

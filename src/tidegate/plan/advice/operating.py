@@ -82,12 +82,12 @@ def operating_point(ask: Ask, answer: Answer) -> Operating:
         sustained_per_s=answer.requests_per_s_per_replica,
         request_tokens=request_tokens,
         mean_prefill_s=batch.prefill_s(load.prompt_tokens),
-        tail_prefill_s=batch.prefill_s(_prompt_at(load, ask.terms.percentile)),
+        tail_prefill_s=batch.prefill_s(prompt_at(load, ask.terms.percentile)),
         longest_prefill_s=batch.prefill_s(max(kind.prompt_tokens for kind in load.kinds)),
     )
 
 
-def _prompt_at(load: Load, share: float) -> float:
+def prompt_at(load: Load, share: float) -> float:
     """The length that so many of the prompts, 0..1, are no longer than."""
     left = share * sum(kind.share for kind in load.kinds) * (1 - 1e-9)
     ordered = sorted(load.kinds, key=lambda kind: kind.prompt_tokens)

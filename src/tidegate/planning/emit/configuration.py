@@ -5,15 +5,17 @@ URLs are placeholders, and so is the key of each tenant: nobody has it, until it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from tidegate.core.curve import Curve, Linear
 from tidegate.plan.advised import Advice, Figure, StepAdvice, TenantAdvice
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask, HandFigures
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.tenants import DEFAULT, Tenant, classes_of
+from tidegate.planning.emit.apart import ROUTER, disaggregation, router_words
+from tidegate.planning.emit.engines import curve_lines, engine_started
 from tidegate.planning.emit.yaml_lines import Lines, inline
 
 PLENTY_TOKENS = 2**24
@@ -33,8 +35,9 @@ def configuration_text(
     *,
     model: str,
     header: Sequence[str],
+    front: Front | None = None,
 ) -> str:
-    """The file, with one pool named `model`."""
+    """The file, with one pool named `model`. `front`: replicas for prompts; None: each does both."""
     ask, answer, advice = plan
     lines = Lines()
     lines.comment(f"Written by `tidegate plan --emit`. {answer.summary}")
@@ -56,7 +59,14 @@ def configuration_text(
     lines.key(0, "weights")
     _figures(lines, 1, advice.weights)
     lines.blank()
-    _simulation(lines, ask, answer, model)
+    lines.comment("What `tidegate simulate` takes the fleet to be; `serve` ignores it.")
+    lines.key(0, "simulation")
+    lines.key(1, "pools")
+    lines.key(2, model)
+    _engine(lines, ask, answer)
+    if front is not None:
+        disaggregation(lines, ask, answer, front)
+    _clients(lines, ask)
     return str(lines)
 
 
@@ -78,13 +88,11 @@ def _figure(lines: Lines, depth: int, key: str, figure: Figure) -> None:
 def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) -> None:
     lines.key(0, "pools")
     lines.key(1, model, reason="The model name that clients send.")
-    lines.key(2, "replicas", reason=f"{answer.replicas}, {answer.spare_replicas} of them spare.")
-    for number in range(1, answer.replicas + 1):
-        name = f"replica-{number}"
-        lines.item(3, {"name": name, "url": f"http://{name}.example:8000"})
+    _replicas(lines, answer)
     if not isinstance(ask.replica, HandFigures):
         lines.key(2, "context_tokens", ask.replica.engine.context_tokens, "What the engine takes.")
-    lines.key(2, "gate", reason="Of each replica.")
+    together = "Of all of them together." if answer.disaggregated is not None else "Of each replica."
+    lines.key(2, "gate", reason=together)
     _figures(lines, 3, advice.gate)
     lines.key(2, "queue")
     _figures(lines, 3, advice.queue)
@@ -99,6 +107,17 @@ def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) ->
     lines.key(2, "degradation", value, reason)
     for step in advice.degradation:
         _step(lines, step)
+
+
+def _replicas(lines: Lines, answer: Answer) -> None:
+    if answer.disaggregated is not None:
+        lines.key(2, "replicas", reason=router_words(answer.disaggregated))
+        lines.item(3, {"name": ROUTER, "url": f"http://{ROUTER}.example:8000"})
+        return
+    lines.key(2, "replicas", reason=f"{answer.replicas}, {answer.spare_replicas} of them spare.")
+    for number in range(1, answer.replicas + 1):
+        name = f"replica-{number}"
+        lines.item(3, {"name": name, "url": f"http://{name}.example:8000"})
 
 
 def _step(lines: Lines, step: StepAdvice) -> None:
@@ -153,22 +172,21 @@ def _limits(lines: Lines, own: TenantAdvice) -> None:
     _figure(lines, 3, "burst_s", own.burst_s)
 
 
-def _simulation(lines: Lines, ask: Ask, answer: Answer, model: str) -> None:
-    lines.comment("What `tidegate simulate` takes the fleet to be; `serve` ignores it.")
-    lines.key(0, "simulation")
-    lines.key(1, "pools")
-    lines.key(2, model)
+def _engine(lines: Lines, ask: Ask, answer: Answer) -> None:
     if isinstance(ask.replica, HandFigures):
         reason = "Two figures: a step takes as long however many are in it, and prompts take none."
         lines.key(3, "curve", {"a_s": ask.replica.tpot_s}, reason)
         tokens = dict.fromkeys(("max_batched_tokens", "kv_tokens", "context_tokens"), PLENTY_TOKENS)
         lines.key(3, "engine", {"max_num_seqs": answer.concurrency_per_replica, **tokens})
     else:
-        engine = ask.replica.engine
-        _curve(lines, engine.profile_curve, ask.replica.name)
-        started = {name: getattr(engine, name) for name in _ENGINE}
-        started["prefix_cache"] = ask.load.prefix_hit_ratio > 0
+        curve_lines(lines, 3, ask.replica.engine.profile_curve, ask.replica.name)
+        started = engine_started(ask.replica, ask.load)
+        if answer.disaggregated is not None:  # the gateway cannot see how many decode
+            started["max_num_seqs"] = answer.concurrency_per_replica
         lines.key(3, "engine", started)
+
+
+def _clients(lines: Lines, ask: Ask) -> None:
     retries, reason = 0, "A refused request stays refused, and is counted as that."
     if ask.load.users is not None:
         retries, reason = (
@@ -176,22 +194,3 @@ def _simulation(lines: Lines, ask: Ask, answer: Answer, model: str) -> None:
             "Users who are refused come back when they are told to; each time is counted.",
         )
     lines.key(1, "clients", {"max_retries": retries}, reason)
-
-
-def _curve(lines: Lines, curve: Curve, name: str) -> None:
-    """Tables a part a line: they are long."""
-    if isinstance(curve, Linear):
-        lines.key(3, "curve", msgspec.structs.asdict(curve), f"Seconds of a step of {name}.")
-        return
-    lines.key(3, "table", reason=f"Seconds of a step of {name}.")
-    for key, part in _parts(curve):
-        lines.key(4, key, part)
-
-
-def _parts(curve: msgspec.Struct) -> Iterator[tuple[str, object]]:
-    for name in curve.__struct_fields__:
-        if (part := getattr(curve, name)) is not None:
-            yield name, msgspec.to_builtins(part)
-
-
-_ENGINE = ("max_num_seqs", "max_batched_tokens", "kv_tokens", "context_tokens", "block_tokens")

@@ -13,24 +13,35 @@ import typer
 from tidegate.plan.advice.advising import advise
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.tenants import tenants_of
 from tidegate.planning.wanted import Wanted
 
 
-def configured(ask: Ask, answer: Answer, wanted: Wanted) -> Answer:
-    """The answer with its advice. Raises ConfigurationError for tenants whom the load does not know."""
-    advice = advise(ask, answer, tenants_of(ask.load, wanted.weights))
+def configured(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = None) -> Answer:
+    """The answer with its advice. Raises ConfigurationError for tenants whom the load does not know.
+
+    `front`: replicas for prompts; None: each does both.
+    """
+    tenants = tenants_of(ask.load, wanted.weights)
+    if front is None:
+        advice = advise(ask, answer, tenants)
+    else:
+        from tidegate.plan.disaggregated.advising import advise_apart
+
+        advice = advise_apart(ask, front, answer, tenants)
     return msgspec.structs.replace(answer, advice=advice)
 
 
-def carry_out(ask: Ask, answer: Answer, wanted: Wanted) -> Answer:
+def carry_out(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = None) -> Answer:
     """Write and simulate what is wanted; what was simulated is in the answer. Raises ConfigurationError."""
     assert answer.advice is not None
     planned, tenants = (ask, answer, answer.advice), tenants_of(ask.load, wanted.weights)
     if wanted.emit is not None:
         from tidegate.planning.emit.emitting import emitted, traffic_path, write
 
-        write(emitted(planned, tenants, wanted.emit, wanted.model), wanted.emit, force=wanted.force)
+        texts = emitted(planned, tenants, wanted.emit, wanted.model, front=front)
+        write(texts, wanted.emit, force=wanted.force)
         typer.echo(f"wrote {wanted.emit} and {traffic_path(wanted.emit)}", err=True)
     if not wanted.verify:
         return answer
@@ -38,6 +49,6 @@ def carry_out(ask: Ask, answer: Answer, wanted: Wanted) -> Answer:
     from tidegate.planning.verify.simulating import Effort, verify
     from tidegate.planning.verify.verdict import Verified
 
-    found = verify(planned, tenants, Effort(jobs=os.cpu_count() or 1))
+    found = verify(planned, tenants, Effort(jobs=os.cpu_count() or 1), front=front)
     told = {name: getattr(answer, name) for name in answer.__struct_fields__}
     return Verified(**told, verify=found)

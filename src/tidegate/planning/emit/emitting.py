@@ -17,6 +17,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.plan.advised import Advice
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.tenants import Tenant
 from tidegate.planning.emit.configuration import HEADER, configuration_text
 from tidegate.planning.emit.traffic import traffic_text
@@ -32,16 +33,21 @@ class Emitted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def emitted(
-    plan: tuple[Ask, Answer, Advice], tenants: Sequence[Tenant], path: Path, model: str = MODEL
+    plan: tuple[Ask, Answer, Advice],
+    tenants: Sequence[Tenant],
+    path: Path,
+    model: str = MODEL,
+    *,
+    front: Front | None = None,
 ) -> Emitted:
-    """Both files, as they would be written to `path` and beside it.
+    """Both files, as they would be written to `path` and beside it. `front`: replicas for prompts.
 
     Raises ConfigurationError if what was asked makes no configuration, such as a name that none takes.
     """
     ask, answer, _ = plan
     beside = traffic_path(path)
     header = [text.format(file=path.name, traffic=beside.name, span="10m") for text in HEADER]
-    configuration = configuration_text(plan, tenants, model=model, header=header)
+    configuration = configuration_text(plan, tenants, model=model, header=header, front=front)
     traffic = traffic_text(ask, answer, tenants, path.name)
     config = parse(configuration, str(path), environ=None)
     parse_traffic(traffic, str(beside)).check(config)

@@ -24,6 +24,7 @@ from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
+from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.tenants import Tenant
 from tidegate.planning.emit.emitting import emitted, traffic_path, write
 from tidegate.planning.verify.verdict import BoundSeen, Seen, Verification, verdict_of
@@ -55,22 +56,28 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     """Processes."""
 
 
-def verify(planned: Planned, tenants: Sequence[Tenant], effort: Effort) -> Verification:
-    """Simulate a plan. Raises ConfigurationError for one that cannot be simulated."""
+def verify(
+    planned: Planned, tenants: Sequence[Tenant], effort: Effort, *, front: Front | None = None
+) -> Verification:
+    """Simulate a plan. Raises ConfigurationError for one that cannot be simulated.
+
+    `front`: replicas for prompts, which are simulated with those that decode; None: each does both.
+    """
     ask, answer, advice = planned
     with TemporaryDirectory(prefix="tidegate-verify-") as folder:
         path = Path(folder) / "tidegate.yaml"
-        point, plan = _point(planned, tenants, path, effort)
-        alone = _saturated(planned, tenants, Path(folder) / "alone.yaml", effort)
+        point, plan = _point(planned, tenants, path, effort, front=front)
+        alone = _saturated(planned, tenants, Path(folder) / "alone.yaml", effort, front=front)
         tasks = [*runs_of(plan, point, records=False, plots=False, perfetto=None), *alone]
         with progress(len(tasks), 0.0) as bar:
             done = _ran(tasks, effort.jobs, bar)
     runs, most = done[: effort.seeds], done[effort.seeds :]
+    each = 1 if front is None else answer.replicas  # disaggregated ones are asked together
     result = point_over(PointResult(set={}), runs)
     assert result.figures is not None
     seen = Seen(
         total=result.figures.total,
-        sustained_per_s=estimate_over([run.figures.total.answered_per_s.value for run in most]),
+        sustained_per_s=estimate_over([run.figures.total.answered_per_s.value / each for run in most]),
         warnings=(*result.warnings, *_beside(ask, answer)),
         bounds=tuple(_bounds(advice, result.figures.tenants)),
         seeds=len(runs),
@@ -86,6 +93,8 @@ def as_simulated(ask: Ask, answer: Answer) -> Answer:
     """
     replica, users = ask.replica, ask.load.users
     if users is None or not isinstance(replica, Replica) or replica.waiting == Waiting():
+        return answer
+    if answer.disaggregated is not None:
         return answer
     plain = msgspec.structs.replace(replica, waiting=Waiting())
     crowd = ClosedCrowd(Inside(plain, ask.load, answer.gates), users, answer.replicas)
@@ -113,9 +122,11 @@ def _beside(ask: Ask, answer: Answer) -> Iterator[str]:
         )
 
 
-def _point(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> tuple[Point, Plan]:
+def _point(
+    planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort, *, front: Front | None = None
+) -> tuple[Point, Plan]:
     ask, answer, _ = planned
-    write(emitted(planned, tenants, path), path)
+    write(emitted(planned, tenants, path, front=front), path)
     answer_s = _answer_s(ask, answer)
     warm_up_s = 2 * answer_s
     # A window much shorter than an answer would measure the few that are short.
@@ -140,18 +151,20 @@ def _answer_s(ask: Ask, answer: Answer) -> float:
     return at.longest_prefill_s + max(kind.output_tokens for kind in ask.load.kinds) * at.step_s
 
 
-def _saturated(planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort) -> list[RunSettings]:
-    """One replica, asked for more than it sustains, and nobody refused."""
-    ask, answer, _ = planned
-    alone = msgspec.structs.replace(
-        answer,
-        replicas=1,
-        spare_replicas=0,
-        requests_per_s=OVERLOAD * answer.requests_per_s_per_replica,
-    )
+def _saturated(
+    planned: Planned, tenants: Sequence[Tenant], path: Path, effort: Effort, *, front: Front | None = None
+) -> list[RunSettings]:
+    """One replica, or all disaggregated ones, asked for more than is sustained, and nobody refused."""
+    ask, answer, advice = planned
     ask = msgspec.structs.replace(ask, load=msgspec.structs.replace(ask.load, users=None))
+    most = OVERLOAD * answer.requests_per_s_per_replica
+    if front is not None:
+        alone = msgspec.structs.replace(answer, requests_per_s=most * answer.replicas)
+    else:
+        alone = msgspec.structs.replace(answer, replicas=1, spare_replicas=0, requests_per_s=most)
+        advice = advise(ask, alone, tenants)
     few = msgspec.structs.replace(effort, requests=max(100, effort.requests // 4))
-    point, plan = _point((ask, alone, advise(ask, alone, tenants)), tenants, path, few)
+    point, plan = _point((ask, alone, advice), tenants, path, few, front=front)
     scenario = msgspec.structs.replace(point.scenario, governor=_unlimited(point.scenario.governor))
     point = msgspec.structs.replace(point, scenario=scenario)
     return list(runs_of(plan, point, records=False, plots=False, perfetto=None))
