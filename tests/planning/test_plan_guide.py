@@ -33,7 +33,7 @@ def run(command: str) -> Result:
 
 def words(text: str) -> str:
     """However wide a terminal is."""
-    return " ".join(text.split())
+    return " ".join(text.replace("─", " ").split())
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *README_COMMANDS])

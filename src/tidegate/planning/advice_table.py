@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from tidegate.core.units import format_latency, format_number
 from tidegate.plan.advised import Advice, Figure
 from tidegate.plan.answer import Answer
+from tidegate.planning.columns import table_of
 
 
 def advice_told(answer: Answer, *, whole: bool) -> RenderableType:
     """Every figure of a configuration with its reason if `whole`, and what is not as it should be."""
     advice = answer.advice
     assert advice is not None
-    table = _table("configuration", "", "because")
-    table.columns[1].justify = "right"
+    table = table_of("configuration", "", text=("because",))
     for name, figure in _figures(advice):
-        value = "-" if figure.value is None else f"{figure.value:,.6g}"
-        table.add_row(name, value, figure.reason)
+        table.add_row(name, _shown(name, figure.value), figure.reason)
     for step in advice.degradation:
         if step.active:
             most = f", to {step.max_tokens:,} tokens" if step.max_tokens is not None else ""
@@ -30,6 +28,13 @@ def advice_told(answer: Answer, *, whole: bool) -> RenderableType:
     warnings = [Text(f"warning: {warning}", style="yellow") for warning in advice.warnings]
     parts: list[RenderableType] = [Text(""), table] if whole else []
     return Group(*parts, *warnings)
+
+
+def _shown(name: str, value: float | None) -> str:
+    """In three digits, a time with its unit; the file that is written has all."""
+    if value is None:
+        return "-"
+    return format_latency(value) if name.endswith(("_s", "bound")) else format_number(value)
 
 
 def _figures(advice: Advice) -> Iterator[tuple[str, Figure]]:
@@ -45,10 +50,3 @@ def _figures(advice: Advice) -> Iterator[tuple[str, Figure]]:
         yield f"tenant {name} tokens_per_minute", tenant.tokens_per_minute
         yield f"tenant {name} burst_s", tenant.burst_s
         yield f"tenant {name} TTFT bound", tenant.ttft_bound_s
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import isfinite
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +15,7 @@ from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.disaggregated.answering import comparison_of
 from tidegate.plan.disaggregated.shortfalls import format_bytes_per_s
+from tidegate.planning.columns import table_of
 
 STAGES = {
     "queue": "queue for prompts",
@@ -39,12 +39,13 @@ def sides(answer: Answer, terms: Terms) -> RenderableType:
         *stages,
         Text(_link(apart)),
         Text(comparison_of(answer)),
+        Text(""),
         _whole(answer, apart),
     )
 
 
 def _parts(apart: Apart) -> Table:
-    table = _table("apart", "replicas", "spare", "requests/s each", "used")
+    table = table_of("apart", "replicas", "spare", "requests/s\neach", "used")
     table.add_row(
         f"prompts, {apart.prefill_replica}",
         f"{apart.prefill_replicas:,}",
@@ -67,12 +68,11 @@ def _parts(apart: Apart) -> Table:
 def _stages(apart: Apart, terms: Terms) -> Table:
     """Where the time goes, and what it may take."""
     asked = f"P{100 * terms.percentile:g}"
-    table = _table("where time goes", "mean", asked, "may take", "of")
+    table = table_of("where time goes", "mean", asked, "may take", text=("of",))
     for each in apart.stages:
         budget = "-" if each.budget_s is None else format_latency(each.budget_s)
         of = {"ttft_s": "TTFT", "tpot_s": "TPOT x gaps"}[each.of] if each.budget_s is not None else ""
         table.add_row(STAGES[each.stage], _brief(each.mean_s), _brief(each.at_percentile_s), budget, of)
-    table.columns[-1].justify = "left"
     return table
 
 
@@ -94,7 +94,7 @@ def _link(apart: Apart) -> str:
 
 def _whole(answer: Answer, apart: Apart) -> Table:
     whole = apart.whole
-    table = _table("", "accelerators", "an hour", "TTFT", "TPOT", "E2E", "ITL P99")
+    table = table_of("", "accelerators", "an hour", "TTFT", "TPOT", "E2E", "ITL P99")
     here = [answer.ttft_s.at_percentile, answer.tpot_s.at_percentile, answer.e2e_s.at_percentile]
     gap_s = answer.itl_s.p99 if answer.itl_s is not None else None
     for name, accelerators, cost, times in (
@@ -113,11 +113,3 @@ def _whole(answer: Answer, apart: Apart) -> Table:
 
 def _time(seconds: float | None) -> str:
     return format_latency(seconds) if seconds is not None and isfinite(seconds) else "-"
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table

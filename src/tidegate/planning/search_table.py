@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +13,7 @@ from tidegate.plan.alternatives import Found, Point
 from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.search.cheapest import Searched
+from tidegate.planning.columns import table_of
 
 SPEEDS = 12
 """Of the fastest that are printed; JSON has all."""
@@ -89,12 +89,9 @@ def _parts(found: Found, terms: Terms) -> Iterator[RenderableType]:
 def _points(title: str, points: tuple[Point, ...], terms: Terms) -> Table:
     at = f"P{100 * terms.percentile:g}"
     batch_work = terms.within_s is not None
-    latencies = ["TPOT"] if batch_work else [f"TTFT {at}", f"TPOT {at}"]
+    latencies = ["TPOT"] if batch_work else [f"TTFT\n{at}", f"TPOT\n{at}"]
     costs = ["an hour", "1M out"] if points[0].cost_per_hour is not None else []
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(title, no_wrap=True)
-    for heading in ("bits", "replicas", *costs, *latencies):
-        table.add_column(heading, justify="right")
+    table = table_of(title, "bits", "replicas", *costs, *latencies)
     for point in points:
         told = [format_latency(point.tpot_s)]
         if not batch_work:
@@ -128,10 +125,9 @@ def _replicas(point: Point) -> str:
 
 
 def _speeds(found: Found) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column("one sequence decodes")
-    for heading in ("weights", "GB read", "TB/s", "tokens/s at most", "about"):
-        table.add_column(heading, justify="right")
+    table = table_of(
+        "one sequence decodes", "weights", "GB read", "TB/s", "tokens/s\nat most", "tokens/s\nabout"
+    )
     for each in found.speeds[:SPEEDS]:
         table.add_row(
             f"{each.tp} x {each.accelerator}",

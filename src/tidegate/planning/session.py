@@ -35,9 +35,11 @@ def show(question: Question, wanted: Wanted, searched: Searched | None = None, *
     for note in question.notes:
         typer.echo(note, err=True)
     if searched is not None and not json:
+        from rich.console import Console
+
         from tidegate.planning.search_table import headline
 
-        typer.echo(headline(searched))
+        Console(highlight=False).print(headline(searched), style="bold")
     if question.interactive is not None:
         _show_offline(question, wanted, searched, json=json)
     elif question.front is not None:

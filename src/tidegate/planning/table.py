@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from math import isinf
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +18,7 @@ from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.offline import comparison
 from tidegate.plan.residence import Residence
+from tidegate.planning.columns import table_of
 
 REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "batch": "batch"}
 WORDS = {"ttft": "TTFT", "tpot": "TPOT"}
@@ -70,7 +70,7 @@ def latencies(answer: Answer, terms: Terms) -> Table:
     """What requests meet, beside the budgets."""
     asked = f"P{100 * terms.percentile:g}"
     columns = sorted({"P50", "P95", "P99", asked}, key=lambda name: float(name.removeprefix("P")))
-    table = _table("", *columns, "budget")
+    table = table_of("", *columns, "budget")
     budgets: Budgets = terms.budgets
     rows = (
         ("wait", answer.wait_s, None),
@@ -154,7 +154,7 @@ def format_bytes(count: float) -> str:
 def waits(answer: Answer, percentile: float) -> Table:
     """The load-latency curve: what is met from light to full."""
     pooled = answer.waits[0].pooled_replicas
-    table = _table(f"P{100 * percentile:g} at", *(format_ratio(each.utilisation) for each in answer.waits))
+    table = table_of(f"P{100 * percentile:g} at", *(format_ratio(each.utilisation) for each in answer.waits))
     table.add_row("wait, one replica", *(_time(each.isolated_s) for each in answer.waits))
     if pooled > 1:
         table.add_row(f"wait, {pooled} pooled", *(_time(each.pooled_s) for each in answer.waits))
@@ -166,11 +166,10 @@ def waits(answer: Answer, percentile: float) -> Table:
 
 def room(answer: Answer) -> Table:
     """Why the fleet is not fuller."""
-    table = _table("why not fuller", "up to", "")
+    table = table_of("why not fuller", "up to", text=("",))
     for each in answer.room:
         up_to = "-" if each.utilisation is None else format_ratio(each.utilisation)
         table.add_row(REASONS[each.reason], up_to, each.words)
-    table.columns[-1].justify = "left"
     return table
 
 
@@ -193,7 +192,7 @@ def changes(answer: Answer) -> Table:
         carries = answer.disaggregated.most_requests_per_s is not None
     priced = ["an hour"] if answer.cost_per_hour is not None else []
     first = "carries" if carries else "replicas"
-    table = _table("what changes it", first, "at once", "requests/s each", "binds", *priced)
+    table = table_of("what changes it", first, "at once", "requests/s\neach", "binds", *priced)
     for each in found:
         style = "bold" if each is here else ""
         table.add_row(each.what, *_change_cells(each, carries=carries), style=style)
@@ -226,7 +225,7 @@ def _replicas(change: Change) -> str:
 
 def schedule(answer: Answer) -> Table:
     """Replicas for each hour."""
-    table = _table("hour", "requests/s", "replicas", "utilisation")
+    table = table_of("hour", "requests/s", "replicas", "utilisation")
     for each in answer.hours:
         rate, used = format_number(each.requests_per_s), format_ratio(each.utilisation)
         table.add_row(f"{each.hour:02}:00", rate, f"{each.replicas:,}", used)
@@ -246,7 +245,7 @@ def _advice(advice: Advice) -> Table:
             "prefill tokens": gate.max_prefill_tokens,
         },
         "queue": {"requests": queue.max_requests, "tokens": queue.max_tokens},
-        **{name: {"tokens/min": each.tokens_per_minute} for name, each in advice.tenants.items()},
+        **{f"tenant {name}": {"tokens/min": each.tokens_per_minute} for name, each in advice.tenants.items()},
     }
     grid = Table.grid(padding=(0, 2))
     for name, own in figures.items():
@@ -269,11 +268,3 @@ def definitions(answer: Answer) -> dict[str, str]:
 
 def _time(seconds: float) -> str:
     return "0" if seconds == 0 else "endless" if isinf(seconds) else format_latency(seconds)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for heading in others:
-        table.add_column(heading, justify="right", overflow="fold")  # an ellipsis is not ASCII
-    return table

@@ -48,7 +48,7 @@ def test_show_a_model() -> None:
     """Layers by kind, parameters, bytes per token."""
     shown = run("show", "gpt-oss-120b").stdout
     for text in (
-        "18 layers   grouped, 64 heads, 8 KV heads of 64, window 128   4 of 128 experts of 2,880",
+        "18 layers  grouped, 64 heads, 8 KV heads of 64, window 128  4 of 128 experts of 2,880",
         "117B, 5.13B active",
         "fp4, attention in bf16",
         "36 KiB in bf16",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
@@ -27,6 +26,7 @@ from tidegate.core.text import printable
 from tidegate.core.units import format_duration
 from tidegate.perf.memory import cached_elements
 from tidegate.perf.parameters import parameters_of
+from tidegate.planning.columns import table_of
 
 GIB = 2**30
 KV_BYTES_PER_ELEMENT = 2
@@ -114,27 +114,25 @@ def sourced(accelerator: Accelerator) -> Accelerator:
 
 def accelerators_table(accelerators: Iterable[Accelerator]) -> Table:
     """A line each."""
-    table = _table(
-        "accelerators", "memory", "usable", "bandwidth", "bf16", "fp8", "fp4", "link", "USD/h", left=1
-    )
+    memory, rates = ("memory\nGiB", "usable\nGiB", "memory\nGB/s"), ("TFLOPS\nbf16", "fp8", "fp4")
+    table = table_of("", *memory, *rates, "link\nGB/s", "USD/h", title="accelerators")
     for each in accelerators:
-        rates = [_tera(each.flops_per_s.get(precision)) for precision in ("bf16", "fp8", "fp4")]
         table.add_row(
             escape(printable(each.name)),
-            f"{each.memory_bytes / GIB:.4g} GiB",
-            f"{each.usable_bytes / GIB:.4g} GiB",
-            _rate(each.bandwidth_bytes_per_s),
-            *rates,
-            _rate(each.link_bytes_per_s),
+            f"{each.memory_bytes / GIB:.4g}",
+            f"{each.usable_bytes / GIB:.4g}",
+            f"{each.bandwidth_bytes_per_s / 1e9:,.4g}",
+            *(_tera(each.flops_per_s.get(precision)) for precision in ("bf16", "fp8", "fp4")),
+            f"{each.link_bytes_per_s / 1e9:,.4g}",
             "-" if each.price is None else f"{each.price.per_hour_usd:.2f}",
         )
-    table.caption = "bf16, fp8 and fp4 in dense TFLOPS; `tidegate catalog show NAME` has sources and dates"
+    table.caption = "TFLOPS are dense; `tidegate catalog show NAME` has sources and dates"
     return table
 
 
 def models_table(models: Iterable[Model]) -> Table:
     """A line each."""
-    table = _table("models", "parameters", "active", "stored in", "KV/token", "context", left=1)
+    table = table_of("", "parameters", "active", "stored in", "KV/token", "context", title="models")
     for report in map(model_report, models):
         table.add_row(
             escape(printable(report.name)),
@@ -150,7 +148,7 @@ def models_table(models: Iterable[Model]) -> Table:
 
 def accelerator_page(accelerator: Accelerator) -> RenderableType:
     """Every figure with its source and its date."""
-    table = _table(_title(accelerator.title, accelerator.name), "", "source", "read on", left=2)
+    table = table_of("", text=("", "source", "read on"), title=_title(accelerator.title, accelerator.name))
     each = sourced(accelerator)
     above = ""
     for label, shown in _shown(each):
@@ -169,7 +167,7 @@ def accelerator_page(accelerator: Accelerator) -> RenderableType:
 def model_page(model: Model) -> RenderableType:
     """Its layers by kind, and what follows from them."""
     report = model_report(model)
-    layers = _table(escape(printable(model.name)), "attention", "feed-forward", left=3)
+    layers = table_of("", text=("attention", "feed-forward"), title=escape(printable(model.name)))
     for group in model.layers:
         layers.add_row(
             f"{group.count} layers", _attention(group.attention), _feed_forward(group.feed_forward)
@@ -267,16 +265,6 @@ def _stored(report: ModelReport) -> str:
     parts = {"attention": report.attention_precision, "dense parts": report.dense_precision}
     other = [f"{part} in {precision}" for part, precision in parts.items() if precision != report.precision]
     return ", ".join([report.precision, *other])
-
-
-def _table(title: str, *columns: str, left: int) -> Table:
-    table = Table(
-        title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, caption_justify="left"
-    )
-    for index, column in enumerate(("", *columns)):
-        right = left == 1 and index > 0
-        table.add_column(column, justify="right" if right else "left", overflow="fold")
-    return table
 
 
 def _grid() -> Table:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from math import isinf
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.answering import format_usd
+from tidegate.planning.columns import table_of
 from tidegate.planning.compare.differences import Comparison, names_of
 from tidegate.planning.compare.side import Side
 
@@ -27,7 +27,7 @@ def comparison_told(found: Comparison) -> RenderableType:
         Text(""),
     ]
     if found.differences:
-        table = _table("what differs", first, second)
+        table = table_of("what differs", first, second)
         for each in found.differences:
             table.add_row(each.setting, each.a, each.b)
         parts.append(table)
@@ -44,7 +44,7 @@ def comparison_told(found: Comparison) -> RenderableType:
 
 
 def _figures(found: Comparison, first: str, second: str) -> Table:
-    table = _table("", first, second)
+    table = table_of("", first, second)
     one, other = _told(found.a), _told(found.b)
     for name, value in one.items():
         if (value, other[name]) != (MISSING, MISSING):
@@ -78,11 +78,3 @@ def _rate(rate_per_s: float) -> str:
 
 def _time(seconds: float) -> str:
     return "endless" if isinf(seconds) else format_latency(seconds)
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.add_column(first, overflow="fold")
-    for heading in others:
-        table.add_column(heading, justify="right", overflow="fold")
-    return table

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles
 from tidegate.plan.ask import Terms
+from tidegate.planning.columns import table_of
 
 COARSE = 0.1
 """Between utilisations that have a row, up to `FINE`."""
@@ -53,12 +53,8 @@ def sentence(curve: LoadCurve) -> str:
 def curve_table(curve: LoadCurve) -> Table:
     """Coarse where little happens, and every marked point."""
     names = percentiles_of(curve.percentile)
-    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("used", overflow="fold")
     figures = [f"{figure}\n{name}" for figure in ("TTFT", "TPOT") for name in names]
-    for heading in ("requests\nper s", *figures):
-        table.add_column(heading, justify="right", overflow="fold")
-    table.add_column("", overflow="fold")
+    table = table_of("used", "requests\nper s", *figures, text=("",))
     for point in curve.points:
         if point.marks or point.utilisation >= FINE or _round(point.utilisation):
             table.add_row(

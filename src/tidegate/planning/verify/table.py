@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from tidegate.core.units import format_latency, format_ratio, format_span
 from tidegate.plan.answer import Answer
+from tidegate.planning.columns import table_of
 from tidegate.planning.verify.verdict import Compared, Verification, Verified, interval_of, label_of, shown
 
 
@@ -20,9 +19,7 @@ def told_of(answer: Answer) -> RenderableType:
 
 def verification_told(found: Verification) -> RenderableType:
     """First whether both say the same; then whether the budgets hold, and each figure twice."""
-    table = _table("", "closed form", "simulated", "95 % interval", "")
-    for column in table.columns[1:3]:
-        column.justify = "right"
+    table = table_of("", "closed form", "simulated", text=("95 % interval", ""))
     for each in found.figures:
         interval = interval_of(each).strip(" ()")
         table.add_row(
@@ -57,10 +54,3 @@ def _verdict(figure: Compared) -> Text:
         return Text("agrees", style="green")
     words = {"simulation": "trust the simulation", "closed_form": "trust the closed form"}
     return Text(words.get(figure.trust, "trust neither"), style="yellow")
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
