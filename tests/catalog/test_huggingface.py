@@ -49,8 +49,8 @@ def problem(config: Any) -> str:
 
 @pytest.mark.parametrize(
     "name, total, active",
-    [  # billions, as their makers publish them; known, and of MiMo-V2-Flash, DeepSeek-V4-Flash, GLM-5, Kimi-K3 and
-        # Step-3.7-Flash read again in public repositories, 2026-11-30
+    [  # billions, as their makers publish them; of MiMo-V2-Flash, DeepSeek-V4-Flash, GLM-5, Kimi-K3 and
+        # Step-3.7-Flash as public repositories had them on 2026-11-30
         ("meta-llama/Llama-3.1-8B", 8.03, None),
         ("meta-llama/Llama-3.1-70B", 70.6, None),
         ("meta-llama/Meta-Llama-3.1-405B", 405.9, None),
