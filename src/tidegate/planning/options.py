@@ -112,9 +112,7 @@ def check_together(options: Options) -> None:
         )
     problems += [
         f"{also} and --offline: they are for a load with a rate; leave one out"
-        for also in options.said(
-            ["tenants", "emit", "verify", "disaggregated", "curve", "offload"] if options.offline else []
-        )
+        for also in options.said(["disaggregated", "curve", "offload"] if options.offline else [])
     ]
     problems += [
         f"{also} and --disaggregated: not known of replicas that are apart; leave one out"

@@ -113,17 +113,25 @@ def _show_offline(question: Question, wanted: Wanted, searched: Searched | None,
         raise refuse(answer, json=json)
     found = searched.found if searched is not None else None
     answer = msgspec.structs.replace(answer, changes=changes_of(ask), search=found)
+    answer = configured(ask, answer, wanted)
+    if not json:
+        from rich.console import Console
+
+        from tidegate.planning.advice_table import advice_told
+        from tidegate.planning.table import batch_work
+
+        console = Console(highlight=False)
+        console.print(batch_work(answer))
+        _alternatives(console, searched, ask)
+        console.print(advice_told(answer, whole=wanted.any))
+    answer = carry_out(ask, answer, wanted)
     _report(ask, answer, wanted)
     if json:
         typer.echo(as_json(answer))
-        return
-    from rich.console import Console
+    elif wanted.verify:
+        from tidegate.planning.verify.table import told_of
 
-    from tidegate.planning.table import batch_work
-
-    console = Console(highlight=False)
-    console.print(batch_work(answer))
-    _alternatives(console, searched, ask)
+        console.print(told_of(answer))
 
 
 def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:

@@ -58,9 +58,13 @@ class Basis(msgspec.Struct, frozen=True, kw_only=True):
 
 def advise(ask: Ask, answer: Answer, tenants: Sequence[Tenant] = ()) -> Advice:
     """What the answer means for a configuration. Without `tenants`: those that the load names."""
+    return advised_on(ask, answer, basis_of(ask, answer), tenants)
+
+
+def basis_of(ask: Ask, answer: Answer) -> Basis:
+    """Of replicas that do both."""
     at = operating_point(ask, answer)
-    basis = Basis(at=at, gate=_gate(ask, answer, at), weights=_weights(ask, answer))
-    return advised_on(ask, answer, basis, tenants)
+    return Basis(at=at, gate=_gate(ask, answer, at), weights=_weights(ask, answer))
 
 
 def advised_on(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant] = ()) -> Advice:

@@ -104,6 +104,7 @@ def _pool(lines: Lines, ask: Ask, answer: Answer, advice: Advice, model: str) ->
     _figures(lines, 3, advice.deadlines)
     value = "" if any(step.active for step in advice.degradation) else []
     reason = "Under pressure, in this order; protected classes are left alone."
+    reason = reason if advice.degradation else "None: what is cut or refused comes again."
     lines.key(2, "degradation", value, reason)
     for step in advice.degradation:
         _step(lines, step)
@@ -167,6 +168,9 @@ def _tenants(lines: Lines, advice: Advice, tenants: Sequence[Tenant]) -> None:
 
 
 def _limits(lines: Lines, own: TenantAdvice) -> None:
+    if own.tokens_per_minute.value is None:
+        lines.comment(f"limits: {own.tokens_per_minute.reason}", 2)
+        return
     lines.key(2, "limits", reason=f"TTFT within these limits, whatever others do: {own.ttft_bound_s.reason}")
     _figure(lines, 3, "tokens_per_minute", own.tokens_per_minute)
     _figure(lines, 3, "burst_s", own.burst_s)

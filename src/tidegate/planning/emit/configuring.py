@@ -14,7 +14,7 @@ from tidegate.plan.advice.advising import advise
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask
 from tidegate.plan.disaggregated.front import Front
-from tidegate.plan.tenants import tenants_of
+from tidegate.plan.tenants import Tenant, tenants_of
 from tidegate.planning.wanted import Wanted
 
 
@@ -23,8 +23,12 @@ def configured(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = N
 
     `front`: replicas for prompts; None: each does both.
     """
-    tenants = tenants_of(ask.load, wanted.weights)
-    if front is None:
+    tenants = _tenants(ask, wanted)
+    if ask.terms.within_s is not None:
+        from tidegate.plan.advice.batch_work import advise_batch_work
+
+        advice = advise_batch_work(ask, answer, tenants)
+    elif front is None:
         advice = advise(ask, answer, tenants)
     else:
         from tidegate.plan.disaggregated.advising import advise_apart
@@ -33,10 +37,24 @@ def configured(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = N
     return msgspec.structs.replace(answer, advice=advice)
 
 
+def _tenants(ask: Ask, wanted: Wanted) -> tuple[Tenant, ...]:
+    if ask.terms.within_s is not None:
+        from tidegate.plan.advice.batch_work import batch_ask
+
+        ask = batch_ask(ask)
+    return tenants_of(ask.load, wanted.weights)
+
+
 def carry_out(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = None) -> Answer:
     """Write and simulate what is wanted; what was simulated is in the answer. Raises ConfigurationError."""
     assert answer.advice is not None
-    planned, tenants = (ask, answer, answer.advice), tenants_of(ask.load, wanted.weights)
+    tenants = _tenants(ask, wanted)
+    served = ask
+    if ask.terms.within_s is not None:
+        from tidegate.plan.advice.batch_work import with_workers
+
+        served = with_workers(ask, answer)
+    planned = served, answer, answer.advice
     if wanted.emit is not None:
         from tidegate.planning.emit.emitting import emitted, traffic_path, write
 
@@ -49,6 +67,12 @@ def carry_out(ask: Ask, answer: Answer, wanted: Wanted, front: Front | None = No
     from tidegate.planning.verify.simulating import Effort, verify
     from tidegate.planning.verify.verdict import Verified
 
-    found = verify(planned, tenants, Effort(jobs=os.cpu_count() or 1), front=front)
+    effort = Effort(jobs=os.cpu_count() or 1)
+    if ask.terms.within_s is not None:
+        from tidegate.planning.verify.batch_work import verify_batch_work
+
+        found = verify_batch_work(ask, answer, tenants, effort)
+    else:
+        found = verify(planned, tenants, effort, front=front)
     told = {name: getattr(answer, name) for name in answer.__struct_fields__}
     return Verified(**told, verify=found)

@@ -70,7 +70,7 @@ def verify(
         alone = _saturated(planned, tenants, Path(folder) / "alone.yaml", effort, front=front)
         tasks = [*runs_of(plan, point, records=False, plots=False, perfetto=None), *alone]
         with progress(len(tasks), 0.0) as bar:
-            done = _ran(tasks, effort.jobs, bar)
+            done = ran(tasks, effort.jobs, bar)
     runs, most = done[: effort.seeds], done[effort.seeds :]
     each = 1 if front is None else answer.replicas  # disaggregated ones are asked together
     result = point_over(PointResult(set={}), runs)
@@ -186,7 +186,7 @@ def _unlimited(governor: GovernorSettings) -> GovernorSettings:
     )
 
 
-def _ran(tasks: Sequence[RunSettings], jobs: int, bar: Bar) -> list[RunResult]:
+def ran(tasks: Sequence[RunSettings], jobs: int, bar: Bar) -> list[RunResult]:
     """Their results, in their order; numbers stand for points, of which each run is one here."""
     numbered = list(enumerate(tasks))
     found: dict[int, RunResult] = {}

@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from tidegate.core.units import format_latency, format_number, format_ratio
+from tidegate.core.units import format_latency, format_number, format_ratio, format_span
 from tidegate.plan.advice.advising import DELIVERY_S
 from tidegate.plan.advice.operating import operating_point
 from tidegate.plan.answer import Answer
@@ -27,6 +27,9 @@ FEW_REFUSED = 0.01
 """Share of requests, 0..1: with more of them refused, latencies are those of the ones that were lucky."""
 WIDE = 0.5
 """A half interval over its figure, beyond which a simulation has not found the figure."""
+
+DONE = "offline.done_s"
+"""When batch work is."""
 
 Trust = Literal["both", "simulation", "closed_form", "neither"]
 
@@ -101,7 +104,7 @@ def verdict_of(ask: Ask, answer: Answer, seen: Seen) -> Verification:
     figures = tuple(_figures(ask, answer, seen, refused))
     holds, sentence = _budgets(ask, total)
     return Verification(
-        sentence=_sentence(figures),
+        sentence=sentence_of(figures),
         agrees=all(each.agrees for each in figures),
         budgets_hold=holds,
         budgets=sentence,
@@ -130,7 +133,7 @@ def _figures(ask: Ask, answer: Answer, seen: Seen, refused: float) -> Iterator[C
                 name=f"{name}.{at}", closed_form=getattr(planned, at), simulated=getattr(spread, at)
             )
             why = _why(ask, name, refused)
-            yield _judged(figure, (tolerance, slack_s), why, thin=at in spread.thin)
+            yield judged(figure, (tolerance, slack_s), why, thin=at in spread.thin)
     rate, sustained = answer.requests_per_s, seen.sustained_per_s
     full = answer.replicas
     rates = (
@@ -147,10 +150,10 @@ def _figures(ask: Ask, answer: Answer, seen: Seen, refused: float) -> Iterator[C
     )
     for name, closed_form, simulated in rates:
         figure = Compared(name=name, closed_form=closed_form, simulated=simulated)
-        yield _judged(figure, (TOLERANCE, 0.0), _why(ask, name, refused))
+        yield judged(figure, (TOLERANCE, 0.0), _why(ask, name, refused))
 
 
-def _judged(
+def judged(
     figure: Compared, tolerance: tuple[float, float], why: tuple[Trust, str], *, thin: bool = False
 ) -> Compared:
     """With its verdict, by a relative and an absolute tolerance."""
@@ -196,7 +199,8 @@ def _why(ask: Ask, name: str, refused: float) -> tuple[Trust, str]:
     return "simulation", reasons.get(name, usual)
 
 
-def _sentence(figures: tuple[Compared, ...]) -> str:
+def sentence_of(figures: tuple[Compared, ...]) -> str:
+    """Whether both say the same, and which to trust where they differ most."""
     apart = [each for each in figures if not each.agrees]
     terms = f"within 95 % intervals, or {TOLERANCE:.0%} (TTFT and P99: {TAIL_TOLERANCE:.0%}, or a step)"
     if not apart:
@@ -225,6 +229,8 @@ def label_of(figure: Compared) -> str:
     """As people read it: `TTFT P95`."""
     name, _, at = figure.name.partition(".")
     known = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "E2E"}
+    if figure.name == DONE:
+        return "done in"
     plain = name.replace("_per_s_per_replica", "/s sustained per replica").replace("_per_s", "/s")
     return f"{known[name]} {at.upper()}" if at else plain.replace("_", " ")
 
@@ -237,6 +243,8 @@ def shown(figure: Compared, value: float) -> str:
         return "no end"
     if figure.name == "utilisation":
         return format_ratio(value)
+    if figure.name == DONE:
+        return format_span(value)
     return format_latency(value) if "_s." in figure.name else format_number(value)
 
 
