@@ -16,7 +16,7 @@ from tidegate.calibrate.experiment import CONTEXT_SHARE, LONGEST_TOKENS, Cell, L
 from tidegate.calibrate.live import Experiment, Measurement
 from tidegate.calibrate.report import Report, report_of
 from tidegate.calibrate.sources import Found
-from tidegate.calibrate.streams import Stream, points_of
+from tidegate.calibrate.streams import Stream, at_once, points_of
 from tidegate.calibrate.told import Told
 from tidegate.core.curve import Linear
 from tidegate.core.errors import ConfigurationError
@@ -174,6 +174,29 @@ def test_an_engine_that_does_not_answer(error: str, output_tokens: int, said: st
     with pytest.raises(ConfigurationError, match=said):
         asyncio.run(Experiment(send, Told(), for_s=10, now=engine.now).run())
     assert len(engine.cells) == 1
+
+
+def at(*spans: tuple[float, float]) -> list[Stream]:
+    """Answers whose first and last tokens came then."""
+    (like,) = asyncio.run(VirtualEngine().send(Cell(sequences=1, prompt_tokens=8, output_tokens=2, steps=1)))
+    return [Stream(record=like.record, deltas=((first, 1), (last, 48))) for first, last in spans]
+
+
+@pytest.mark.parametrize(
+    ("spans", "seats"),
+    [
+        ([(1, 2), (1.1, 2.1), (2.2, 3.2), (2.3, 3.3)], 2),  # the others waited for these to end
+        ([(1, 2), (1, 2), (1, 2), (1, 2)], 4),
+        # One came in one piece, at its end.
+        ([(2, 2), (1.1, 2), (2.2, 3.2), (2.3, 3.3), (3.4, 4.4), (3.5, 4.5)], 2),
+        ([(1, 2.25), (1.1, 2.25), (2.2, 3.2), (2.21, 3.3)], 2),  # two ends came after the next beginnings
+        ([(1, 2), (2, 3), (3, 4)], 1),
+        ([(1, 1), (1, 1)], 1),
+    ],
+)
+def test_seats_by_answers_that_came_at_once(spans: list[tuple[float, float]], seats: int) -> None:
+    """As many as were answered together for longest: a client that is late now and then misses none."""
+    assert at_once(at(*spans)) == seats
 
 
 def test_a_cell_with_a_failure_is_no_point() -> None:

@@ -38,7 +38,7 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
 
     error_ratio: float | None
     repeat_error_ratio: float | None = None
-    """Of the medians of the same points; None: they are no repeats."""
+    """Of other runs of the same points, in place of the line; None: there were none."""
     disturbed_ratio: float = 0.0
     """Share of the repeats that were left out."""
     whole_error_ratio: float | None = None
@@ -151,9 +151,8 @@ def _poor(judged: Judged) -> Iterator[str]:
         yield "no points were held out, so that nothing says how well the line predicts: measure more"
     elif error > POOR and repeats is not None and repeats > error / 2:
         yield (
-            f"held-out points are {error:.0%} off in the mean, and {repeats:.0%} off their own medians: "
-            "repeats of a measurement differ so much that no line can meet them; measure longer, or on a "
-            "quieter machine"
+            f"held-out points are {error:.0%} off in the mean, and {repeats:.0%} off other runs of the same: "
+            "these differ so much that no line can meet them; measure longer, or on a quieter machine"
         )
     elif error > POOR:
         yield (

@@ -12,7 +12,7 @@ from tidegate.bench.target import Target
 from tidegate.calibrate.experiment import Cell, Limits, cells
 from tidegate.calibrate.points import Point
 from tidegate.calibrate.repeats import repeat_errors
-from tidegate.calibrate.streams import Stream, points_of
+from tidegate.calibrate.streams import Stream, at_once, points_of
 from tidegate.calibrate.told import MAX_BATCHED_TOKENS, Told
 from tidegate.core.errors import ConfigurationError
 from tidegate.workload.requests import PlannedRequest
@@ -31,6 +31,8 @@ SEATS, MOST_SEATS = 16, 256
 """Sequences at once that are tried where the engine does not tell how many it takes."""
 SEATS_SHARE = 0.25
 """Of the time that is left, that a trial may take."""
+SEATS_TOKENS = 48
+"""Of an answer in a trial: long enough that a client that is late by some of them does not miss a seat."""
 PROBE = Cell(sequences=1, prompt_tokens=64, output_tokens=24, steps=16)
 LONG_PROBE_TOKENS = 1024
 
@@ -108,6 +110,7 @@ class Experiment:
         self._now, self._on_cell, self._stopped = now, on_cell, stopped
         self._budget_tokens = told.max_batched_tokens or MAX_BATCHED_TOKENS
         self._points: list[Point] = []
+        self._runs = 0
         self._failures: dict[str, str] = {}
         self._longer: dict[Cell, int] = {}
         self._scale = Scale()
@@ -168,14 +171,12 @@ class Experiment:
         while True:
             began_at = self._now()
             self._on_cell(f"whether {tried} run at once")
-            output = PROBE.output_tokens + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
+            output = SEATS_TOKENS + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
             probe = Cell(sequences=tried, prompt_tokens=PROBE.prompt_tokens, output_tokens=output, steps=1)
             streams = [each for each in await self._sent(probe) if each.record.ok and each.deltas]
             if not streams:
                 return 1, False
-            # Who had to wait for a seat got its first token after another's last.
-            first_end = min(each.deltas[-1][0] for each in streams)
-            seated = sum(each.deltas[0][0] < first_end for each in streams)
+            seated = at_once(streams)
             took_s = self._now() - began_at
             if seated < tried:
                 return seated, len(streams) == tried
@@ -205,8 +206,9 @@ class Experiment:
         if failed is not None:
             self._failures.setdefault(cell.name, f"{failed.error}: {failed.detail}")
             return
+        self._runs += 1
         found = points_of(cell, streams, self._budget_tokens)
-        self._points += found
+        self._points += [msgspec.structs.replace(each, run=self._runs) for each in found]
         if cell.steps and all(each.prompt_tokens for each in found):
             # The batch was never whole: the prompts of the last took as long as the answers of the first.
             self._longer[cell] = 2 * longer

@@ -21,6 +21,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a prompt measured by itself; 0: it is none."""
     held_out: bool = False
     """Judged, and not fitted."""
+    run: int = 0
+    """Which sending of an experiment showed it: what one of them shows several times is no repeat."""
 
     @property
     def step_s(self) -> float:

@@ -8,7 +8,7 @@ hour had shown, lines through the quieter ones 27 to 44 %. That is better, and n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 from tidegate.calibrate.points import Point
@@ -16,23 +16,28 @@ from tidegate.calibrate.points import Point
 SLOWER = 1.25
 """A repeat that took so many times as long as the quietest quarter of its kind was disturbed."""
 
+_Kind = tuple[str, bool]
+
 
 def undisturbed(points: Sequence[Point]) -> list[Point]:
     """Without the disturbed ones. Points of one name are repeats of one measurement."""
-    most = {name: SLOWER * sorted(times)[(len(times) - 1) // 4] for name, times in _by_name(points).items()}
+    times = {kind: sorted(each.step_s for each in own) for kind, own in _by_kind(points).items()}
+    most = {kind: SLOWER * own[(len(own) - 1) // 4] for kind, own in times.items()}
     return [each for each in points if each.step_s <= most[_kind(each)]]
 
 
 def repeat_errors(points: Sequence[Point]) -> list[float]:
-    """How far the median of its kind is from each point, relative to the point, without signs.
+    """How far the other runs of its kind are from each point: their median, relative to it, without signs.
 
-    No line can be nearer to all of them than that.
+    A line that is nearer than that has met these points by luck. Nothing of points that no other run repeats.
     """
-    middle = {name: median(times) for name, times in _by_name(points).items()}
-    return [abs(middle[_kind(each)] / each.step_s - 1) for each in points]
-
-
-_Kind = tuple[str, bool]
+    kinds = _by_kind(points)
+    errors = []
+    for each in points:
+        others = [other.step_s for other in kinds[_kind(each)] if other.run != each.run]
+        if others:
+            errors.append(abs(median(others) / each.step_s - 1))
+    return errors
 
 
 def _kind(point: Point) -> _Kind:
@@ -40,8 +45,8 @@ def _kind(point: Point) -> _Kind:
     return point.name, point.prompt_tokens > 0
 
 
-def _by_name(points: Iterable[Point]) -> dict[_Kind, list[float]]:
-    found: dict[_Kind, list[float]] = {}
+def _by_kind(points: Sequence[Point]) -> dict[_Kind, list[Point]]:
+    found: dict[_Kind, list[Point]] = {}
     for each in points:
-        found.setdefault(_kind(each), []).append(each.step_s)
+        found.setdefault(_kind(each), []).append(each)
     return found

@@ -63,9 +63,10 @@ def report_of(of: Found, *, file: str, date: str) -> Report:
     held_out = [each for each in points if each.held_out]
     found = fit([each.observation for each in fitted])
     errors = [abs(found.error(each.observation)) for each in held_out]
+    repeats = repeat_errors(held_out) if of.repeated else []
     judged = Judged(
         error_ratio=fmean(errors) if errors else None,
-        repeat_error_ratio=fmean(repeat_errors(held_out)) if held_out and of.repeated else None,
+        repeat_error_ratio=fmean(repeats) if repeats else None,
         disturbed_ratio=1 - len(points) / len(of.points),
         whole_error_ratio=_mean_error(found, [each for each in of.points if each.held_out]),
     )

@@ -8,6 +8,7 @@ that a single token was late hardly moves it, and a stall spoils one window only
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import fmean
 
 import msgspec
@@ -42,6 +43,22 @@ def points_of(cell: Cell, streams: Sequence[Stream], budget_tokens: int) -> list
     if cell.sequences == 1:
         points += _prompt(cell, streams[0].record, budget_tokens)
     return points
+
+
+def at_once(streams: Sequence[Stream]) -> int:
+    """How many answers came at the same time for longest; 1 if none took any time.
+
+    Who waits for a seat gets its first token after another's last. That a client was late for a while, so
+    that an answer came in one piece or its end after the next one's beginning, does not count for long.
+    """
+    changes = [(each.deltas[0][0], 1) for each in streams] + [(each.deltas[-1][0], -1) for each in streams]
+    lasted: dict[int, float] = {}
+    count = 0
+    for (at, change), (until, _) in pairwise(sorted(changes)):
+        count += change
+        if count > 0:
+            lasted[count] = lasted.get(count, 0.0) + until - at
+    return max(lasted, key=lambda each: (lasted[each], each)) if any(lasted.values()) else 1
 
 
 def _prompt(cell: Cell, record: LoadRecord, budget_tokens: int) -> list[Point]:

@@ -59,7 +59,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Mean of the relative errors at points that the fit did not see, 0.05 for 5 %; null: there were none."""
     held_out_worst_ratio: float | None = None
     repeat_error_ratio: float | None = None
-    """What of that error is no line's fault: how far the held-out repeats are from their own medians."""
+    """What of that error is no line's fault: how far held-out points are from other runs of the same."""
     disturbed_ratio: float = 0.0
     """Share of the repeats that took much longer than others of their kind, and count for nothing here."""
     sequences: Span
