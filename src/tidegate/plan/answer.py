@@ -15,6 +15,7 @@ from tidegate.plan.alternatives import Apart, Found
 from tidegate.plan.keeping import Fleet
 from tidegate.plan.offload import Offload
 from tidegate.plan.residence import Residence
+from tidegate.plan.speculated import Speculated
 
 Binding = Literal["compute", "bandwidth", "kv_memory", "batch", "link", "queueing", "latency_budget"]
 """What keeps a replica from more: its arithmetic, its memory's speed, room for KV cache, the limit on
@@ -256,6 +257,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Of the whole model, however it is sharded."""
     kv_bytes_per_sequence: float | None = None
     """Of the longest kind of request at its end, in whole blocks."""
+    speculation: Speculated | None = None
+    """Gaps (`itl_s`) are then those between steps. None: a step makes one token of each sequence, or what it
+    makes is part of what was measured."""
     memory: Residence | None = None
     """What requests take of the KV cache; None: nothing is known of one."""
     offload: Offload | None = None

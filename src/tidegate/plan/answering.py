@@ -10,6 +10,7 @@ from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, Impossible, Percentiles
 from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
+from tidegate.plan.guessing import with_guesses
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
 from tidegate.plan.station import Bound, Latencies
@@ -95,7 +96,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         price_source=price_source_of(ask),
         warnings=_warnings(ask, size),
     )
-    return msgspec.structs.replace(answer, summary=summary_of(answer))
+    return with_guesses(ask, msgspec.structs.replace(answer, summary=summary_of(answer)))
 
 
 def cost_per_hour(ask: Ask, size: Size) -> float | None:

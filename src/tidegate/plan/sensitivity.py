@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.units import format_ratio
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.answer import Change, Impossible
 from tidegate.plan.answering import cost_per_hour
@@ -17,6 +18,8 @@ from tidegate.plan.sizing import size_of
 MORE = 1.5
 """What is bought is varied by so much, what is asked for by twice as much."""
 HALF = 0.5
+FEWER_RIGHT = 0.1
+"""Of guesses: how often they are right is known the least."""
 
 
 def changes_of(ask: Ask) -> tuple[Change, ...]:
@@ -110,6 +113,11 @@ def device_changes(deployment: Deployment) -> dict[str, dict[str, object]]:
         changes["KV cache in fp8"] = {"kv": "fp8"}
     changes["1.5 x the bandwidth"] = {"accelerator": wider}
     changes["1.5 x the FLOPS"] = {"accelerator": stronger}
+    if (guessing := deployment.speculation) is not None:
+        fewer = max(0.0, guessing.acceptance_ratio - FEWER_RIGHT)
+        worse = msgspec.structs.replace(guessing, acceptance_ratio=fewer)
+        changes |= {"no drafting": {"speculation": None}}
+        changes[f"an acceptance of {format_ratio(fewer)}"] = {"speculation": worse}
     return changes
 
 

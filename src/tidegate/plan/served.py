@@ -15,9 +15,9 @@ from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
-from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.lengths import Kind, Lengths
 from tidegate.plan.laws.population import Arrivals
+from tidegate.plan.laws.speculating import batch_of, pace_of, tpot_of, tpots_of
 from tidegate.plan.laws.spread import Spread
 from tidegate.plan.laws.steady import steady
 from tidegate.plan.room import burst_room, lost_room, queue_room
@@ -32,7 +32,7 @@ class ServedStation:
 
     def __init__(self, replica: Replica, load: Load, terms: Terms) -> None:
         self._replica, self._load, self._terms = replica, load, terms
-        self._batch = Batch(replica.engine, lengths_of(load))
+        self._batch = batch_of(replica.engine, lengths_of(load))
         self._gates = gates_of(self._batch, terms)
         self._full = self._batch.saturated(self._gates.least)
         self._saturated = lru_cache(maxsize=None)(self._batch.saturated)
@@ -51,7 +51,7 @@ class ServedStation:
     @property
     def decode_steps(self) -> float:
         """Output tokens but the first."""
-        return self._batch.decode_steps
+        return self._batch.decode_steps * pace_of(self._batch)
 
     def completed_per_s(self, inside: int) -> float:
         """Of a batch that always has so many."""
@@ -59,12 +59,12 @@ class ServedStation:
 
     def tpot_s(self, inside: int) -> float:
         """Of that batch."""
-        return self._saturated(inside).tpot_s
+        return self._saturated(inside).tpot_s / pace_of(self._batch)
 
     @property
     def full_tpot_s(self) -> float:
         """Of that batch."""
-        return self._full.tpot_s
+        return self._full.tpot_s / pace_of(self._batch)
 
     @property
     def bound(self) -> Bound:
@@ -104,13 +104,13 @@ class ServedStation:
         return highest(held, 1.0, CLOSE)
 
     def _batch_room(self) -> Room:
-        half, full = self._batch.saturated(max(1, self._gates.least // 2)), self._full
+        half_s, full_s = self.tpot_s(max(1, self._gates.least // 2)), self.full_tpot_s
         return Room(
             reason="batch",
             utilisation=None,
             words=(
-                f"TPOT is {format_duration(half.tpot_s, 3)} at half of the gate, "
-                f"{format_duration(full.tpot_s, 3)} at {self._gates.least:,}"
+                f"TPOT is {format_duration(half_s, 3)} at half of the gate, "
+                f"{format_duration(full_s, 3)} at {self._gates.least:,}"
             ),
         )
 
@@ -138,7 +138,7 @@ class ServedStation:
         return Latencies(
             wait_s=self._percentiles(found.wait_s),
             ttft_s=self._percentiles(found.ttft_s),
-            tpot_s=self._percentiles(found.tpot_s),
+            tpot_s=self._percentiles(tpots_of(self._batch, found.tpot_s)),
             e2e_s=self._percentiles(found.e2e_s),
             itl_s=self._percentiles(found.itl_s),
             sequences=found.sequences,
@@ -202,18 +202,18 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
             available=room,
             unit="tokens",
         )
-    batch = Batch(engine, lengths_of(load))
-    alone = batch.saturated(1)
+    batch = batch_of(engine, lengths_of(load))
+    token_s = tpot_of(batch, 1)
     tpot_s = terms.budgets.tpot_s
     if tpot_s is not None and batch.tpot_gate(tpot_s) < 1:
         return Impossible(
             problem=(
                 f"the TPOT budget of {format_duration(tpot_s, 3)} is below one step of {replica.name}: "
-                f"a request alone gets {format_duration(alone.tpot_s, 3)}"
+                f"a request alone gets {format_duration(token_s, 3)}"
             ),
             remedy="a larger budget, more accelerators for a replica, or fewer bits per weight would do",
             binding="latency_budget",
-            needed=alone.tpot_s,
+            needed=token_s,
             available=tpot_s,
             unit="s",
         )

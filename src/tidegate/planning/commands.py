@@ -75,6 +75,13 @@ def plan(
     quant: Annotated[Text, _replica("PRECISION", "Of the weights; else as published.")] = None,
     kv_quant: Annotated[Text, _replica("PRECISION", "Of the KV cache; else bf16.")] = None,
     engine: Annotated[Text, _replica("SOFTWARE", "vllm, sglang or trtllm; else vllm.")] = None,
+    draft: Annotated[
+        Text, _replica("DRAFT", "Guesses ahead: ngram, eagle, mtp, medusa, a head's size, or a model.")
+    ] = None,
+    draft_tokens: Annotated[Text, _replica("COUNT", "Guessed in a step; else 3.")] = None,
+    acceptance: Annotated[
+        Text, _replica("RATIO", "Chance of a guess, if those before it were right.")
+    ] = None,
     max_num_seqs: Annotated[Text, _replica("COUNT", "Sequences in a batch.")] = None,
     max_batched_tokens: Annotated[Text, _replica("TOKENS", "Of a step.")] = None,
     max_model_len: Annotated[Text, _replica("TOKENS", "The longest sequence that is taken.")] = None,

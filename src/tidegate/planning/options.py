@@ -35,6 +35,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     quant: str | None = None
     kv_quant: str | None = None
     engine: str | None = None
+    draft: str | None = None
+    draft_tokens: str | None = None
+    acceptance: str | None = None
     max_num_seqs: str | None = None
     max_batched_tokens: str | None = None
     max_model_len: str | None = None
@@ -78,6 +81,7 @@ BELONG = {
     "schedule": ("trace", "traffic"),
     **dict.fromkeys(DEPLOYED, ("model",)),
     **dict.fromkeys(("max_num_seqs", "max_batched_tokens", "max_model_len"), ("model", "profile")),
+    **dict.fromkeys(("draft_tokens", "acceptance"), ("draft",)),
     "disaggregated": ("model",),
     **dict.fromkeys(("prefill_gpu", "prefill_tp"), ("disaggregated",)),
     "link": ("model",),
@@ -110,6 +114,7 @@ def check_together(options: Options) -> None:
         problems.append(
             "what does a replica do; write --throughput and --tpot, --model and --gpu, or --profile"
         )
+    problems += _of_drafts(options)
     problems += [
         f"{also} and --offline: they are for a load with a rate; leave one out"
         for also in options.said(["disaggregated", "curve", "offload"] if options.offline else [])
@@ -125,3 +130,18 @@ def check_together(options: Options) -> None:
     ]
     if problems:
         raise ConfigurationError(problems)
+
+
+def _of_drafts(options: Options) -> list[str]:
+    """Ways to say what a replica does that do not go with --draft."""
+    reasons = {
+        "throughput": "two figures do not tell what a step would take",
+        "profile": "a profile says itself how its engine guesses (speculation)",
+        "disaggregated": "not known of replicas that are apart",
+        "pp": "not known of a model in stages",
+    }
+    return [
+        f"--draft and --{name}: {reason}; leave one out"
+        for name, reason in reasons.items()
+        if options.draft is not None and options.said([name])
+    ]

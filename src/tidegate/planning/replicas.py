@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.core.curve import scaled
+from tidegate.core.curve import Curve, scaled
 from tidegate.core.errors import ConfigurationError
 from tidegate.perf.deployment import Deployment
 from tidegate.perf.efficiencies import Waiting
+from tidegate.perf.speculative import Verifying
 from tidegate.plan.ask import Replica
 from tidegate.plan.laws.engine import Engine
 from tidegate.planning.numbers import count_of, number_of, ratio_of
 from tidegate.planning.options import Options
+
+if TYPE_CHECKING:
+    from tidegate.sim.profiles import Profile
 
 SAID = {
     "weights": "--quant",
@@ -23,6 +28,10 @@ SAID = {
     "memory": "--model",
     "memory_ratio": "--memory",
     "reserve_bytes": "--reserve",
+    "acceptance_ratio": "--acceptance",
+    "draft_tokens": "--draft-tokens",
+    "max_num_seqs": "--max-num-seqs",
+    "max_batched_tokens": "--max-batched-tokens",
 }
 """How a part of a deployment is called on the command line, where it is called otherwise."""
 
@@ -37,7 +46,7 @@ def replica_by_profile(name: str, options: Options) -> Replica:
         raise ConfigurationError([f"{problem}; give the profile of one kind"])
     bounds = profile.replica
     engine = Engine(
-        curve=scaled(profile.curve, 1 / bounds.speed),
+        curve=curve_of(profile),
         max_num_seqs=bounds.max_num_seqs,
         max_batched_tokens=bounds.max_batched_tokens,
         kv_tokens=bounds.kv_tokens,
@@ -49,15 +58,27 @@ def replica_by_profile(name: str, options: Options) -> Replica:
     return Replica(name=name, engine=limited(engine, options), waiting=Waiting(overhead_s=overhead_s))
 
 
+def curve_of(profile: Profile) -> Curve | Verifying:
+    """At its speed, guessing ahead where its engine does."""
+    curve, guessing = scaled(profile.curve, 1 / profile.replica.speed), profile.replica.speculation
+    if guessing is None:
+        return curve
+    return Verifying(
+        curve=curve, draft_tokens=guessing.draft_tokens, acceptance_ratio=guessing.acceptance_ratio
+    )
+
+
 def replica_by_model(options: Options) -> Replica:
     """Of a model and accelerators. Raises ConfigurationError, which names the option."""
     from tidegate.plan.deployed import deployed
     from tidegate.planning.catalog.lookup import catalog_with, model_named
+    from tidegate.planning.drafts import speculation_of
 
     assert options.model is not None
     assert options.gpu is not None
     catalog, values = catalog_with(map(Path, options.catalog)), deployment_values(options)
     model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
+    values["speculation"] = speculation_of(options, model, catalog)
     try:
         deployment = Deployment(model=model, accelerator=accelerator, **values)  # type: ignore[arg-type]
     except ConfigurationError as error:

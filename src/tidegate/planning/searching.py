@@ -83,16 +83,19 @@ def _looking(space: Space) -> str:
 
 
 def _kinds(options: Options) -> tuple[str, ...]:
-    """A configuration is of replicas that do both, unless others are asked for: it takes no other router."""
+    """A configuration is of replicas that do both, unless others are asked for: it takes no other router.
+    Of guesses nothing is known in others.
+    """
     if options.disaggregated:
         return ("disaggregated",)
-    return ("aggregated",) if options.emit else ("aggregated", "disaggregated")
+    return ("aggregated",) if options.emit or options.draft else ("aggregated", "disaggregated")
 
 
 def _space(options: Options) -> Space:
     from tidegate.perf.precisions import BITS, KV_BITS
     from tidegate.plan.search.candidates import Space
     from tidegate.planning.catalog.lookup import catalog_with, model_named
+    from tidegate.planning.drafts import speculation_of
     from tidegate.planning.numbers import count_of
     from tidegate.planning.replicas import deployment_values
 
@@ -110,13 +113,14 @@ def _space(options: Options) -> Space:
     ]
     if problems:
         raise ConfigurationError(problems)
+    model = model_named(options.model or "", catalog)
     return Space(
-        model=model_named(options.model or "", catalog),
+        model=model,
         accelerators=tuple({each.name: each for each in accelerators}.values()),
         tp=tuple(tp) or None,
         weights=tuple(weights) or None,
         kv=tuple(kv) or None,
-        fixed=deployment_values(cleared),
+        fixed=deployment_values(cleared) | {"speculation": speculation_of(options, model, catalog)},
     )
 
 

@@ -108,6 +108,8 @@ def facts(answer: Answer) -> Table:
         "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
     )
     grid.add_row("sustains", f"{each} requests/s per replica: {tokens}")
+    if answer.speculation is not None:
+        grid.add_row("drafts", answer.speculation.because)
     if answer.price_per_accelerator_hour is not None:
         price = f"${answer.price_per_accelerator_hour:,.2f} per accelerator-hour"
         grid.add_row("price", f"{price} ({answer.price_source})")

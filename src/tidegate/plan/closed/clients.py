@@ -38,6 +38,10 @@ FINE = 48
 """Times that a law of first tokens is told by where answers of many lengths come after it."""
 
 
+LUCK = 12
+"""Parts of the luck that guesses have, where it comes to lengths and first tokens."""
+
+
 class ClosedCrowd:
     """Users before so many replicas of that kind, to which their requests are dealt out evenly."""
 
@@ -169,10 +173,14 @@ class ClosedCrowd:
             ttft = summed(wait, first_tokens(loop))
             after_s = loop.e2e_s - loop.ttft_s
             more = (lengths - 1) / (self._inside.output_tokens - 1) if after_s else np.zeros(len(lengths))
+            tpot = self._inside.tpots(loop)
             waits.append((share, wait))
             ttfts.append((share, ttft))
-            tpots.append((share, (np.array([loop.tpot_s]), np.ones(1))))
-            e2es.append((share, summed(thinned(ttft, FINE), (after_s * more, shares / shares.sum()))))
+            tpots.append((share, tpot))
+            luck, likely = thinned(tpot, LUCK)
+            after = np.outer(after_s * more, luck / loop.tpot_s if after_s else luck * 0 + 1).ravel()
+            often = np.outer(shares / shares.sum(), likely).ravel()
+            e2es.append((share, summed(thinned(ttft, FINE), (after, often))))
         return Latencies(
             wait_s=_percentiles(waits, terms),
             ttft_s=_percentiles(ttfts, terms),

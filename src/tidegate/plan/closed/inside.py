@@ -15,10 +15,12 @@ import msgspec
 
 from tidegate.plan.closed.loop import Clients, Loop, closed_loop
 from tidegate.plan.laws.lengths import pieces
+from tidegate.plan.laws.speculating import by_luck, steps_for
 
 if TYPE_CHECKING:
     from tidegate.plan.answer import Gates
     from tidegate.plan.ask import Load, Replica
+    from tidegate.plan.closed.spread import Law
 
 EXACTLY = 64
 """Up to so many inside each number is looked at, beyond every sixteenth part of it."""
@@ -45,6 +47,8 @@ class Inside:
         )
         self._prompt_tokens = max(1.0, load.prompt_tokens)
         self._cached_tokens = load.prefix_hit_ratio * self._prompt_tokens
+        decoded = load.output_tokens - 1
+        self._tokens_per_step = decoded / steps_for(decoded, replica.engine.curve) if decoded else 1.0
         self._loops: dict[tuple[int, float], Loop] = {}
 
     def loop(self, inside: int, requests: float = inf) -> Loop:
@@ -53,6 +57,13 @@ class Inside:
         if (found := self._loops.get(key)) is None:
             found = self._loops[key] = self._loop(inside, requests)
         return found
+
+    def tpots(self, loop: Loop) -> Law:
+        """The same of all that are in it, but for the luck of their guesses."""
+        import numpy as np
+
+        alike = np.array([loop.tpot_s * self._tokens_per_step]), np.ones(1)
+        return by_luck(alike, self._engine.curve, self.output_tokens - 1)
 
     def completed_per_s(self, inside: int) -> float:
         """Requests per second; never less with more inside, as fitted waits would have it of a few."""
@@ -84,6 +95,7 @@ class Inside:
             output_tokens=self.output_tokens,
             cached_tokens=self._cached_tokens,
             requests=requests,
+            tokens_per_step=self._tokens_per_step,
         )
         found = closed_loop(self._engine, clients, copies=self._copies, waiting=self._waiting)
         if not self.think_s or not self._waiting.together or not found.burst_s:

@@ -43,6 +43,8 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: float
     cached_tokens: float = 0.0
     """Of a prompt, that the prefix cache has."""
+    tokens_per_step: float = 1.0
+    """That each of them gets of a step, mean; above 1 where the engine guesses ahead."""
     requests: float = REQUESTS_PER_CLIENT
     """Of each, one after the other, from a start at once."""
 
@@ -73,7 +75,7 @@ class Loop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paces(NamedTuple):
-    """Of clients that all have a seat; fields of `Loop`."""
+    """Of clients that all have a seat; fields of `Loop`, TPOT as if each step yielded one token."""
 
     ttft_s: float
     tpot_s: float
@@ -93,12 +95,13 @@ def closed_loop(engine: Engine, clients: Clients, *, copies: int = 1, waiting: W
     inside = msgspec.structs.replace(clients, count=float(max(seats, copies)))  # idle copies step along
     chunk = min(clients.prompt_tokens - clients.cached_tokens, _room(engine, seats, copies))
     found = paces(steps_of(engine.curve), inside, chunk_tokens=chunk, copies=float(copies), waiting=waits)
-    served_s = found.ttft_s + (clients.output_tokens - 1) * found.tpot_s
+    tpot_s = found.tpot_s / clients.tokens_per_step
+    served_s = found.ttft_s + (clients.output_tokens - 1) * tpot_s
     rate_per_s = seats / served_s
     waiting_s = (clients.count - seats) / rate_per_s
     return Loop(
         ttft_s=waiting_s + found.ttft_s,
-        tpot_s=found.tpot_s if clients.output_tokens > 1 else nan,
+        tpot_s=tpot_s if clients.output_tokens > 1 else nan,
         e2e_s=waiting_s + served_s,
         requests_per_s=rate_per_s,
         seats=seats,
@@ -146,9 +149,9 @@ def _room(engine: Engine, seats: int, copies: int) -> float:
 
 def paces(step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float, waiting: Waiting) -> Paces:
     """Of clients that all have a seat. No branches: all may be arrays."""
-    count, output = clients.count, clients.output_tokens
+    count, output = clients.count, clients.output_tokens / clients.tokens_per_step  # in steps
     new = clients.prompt_tokens - clients.cached_tokens
-    each = clients.prompt_tokens + output / 2  # context, on the mean of an output
+    each = clients.prompt_tokens + clients.output_tokens / 2  # context, on the mean of an output
     middle = clients.cached_tokens + (new - chunk_tokens) / 2  # of the chunks of a prompt
     alone_s = new / chunk_tokens * step_s(0.0, 0.0, copies, chunk_tokens, middle)
     decoding_s = step_s(count, count * each, 0.0, 0.0, 0.0)

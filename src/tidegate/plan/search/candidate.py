@@ -23,7 +23,7 @@ from tidegate.plan.closed.inside import Inside
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
-from tidegate.plan.laws.batching import Batch
+from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
 from tidegate.plan.sizing import MOST_REPLICAS, NEAR, Size, fewest, holds, size_of
@@ -68,8 +68,8 @@ class Whole:
             inside = Inside(self.replica, load, Gates(batch=self.replica.engine.max_num_seqs))
             found = ClosedCrowd(inside, users=1).latencies(self.ask.terms)
             return found.ttft_s.at_percentile, found.tpot_s.at_percentile
-        batch = Batch(self.replica.engine, lengths_of(load))
-        return batch.alone_s(batch.prompt_tokens), batch.saturated(1).tpot_s
+        batch = batch_of(self.replica.engine, lengths_of(load))
+        return batch.alone_s(batch.prompt_tokens), tpot_of(batch, 1)
 
     @cached_property
     def floor(self) -> Key:

@@ -59,5 +59,5 @@ def _speed(candidate: Whole) -> Speed:
         weights_bytes=token_bytes(deployment),
         bandwidth_bytes_per_s=deployment.stage_devices * deployment.accelerator.bandwidth_bytes_per_s,
         most_tokens_per_s=most_tokens_per_s(deployment),
-        tokens_per_s=1 / batch.decode_s(1),
+        tokens_per_s=batch.engine.tokens_per_step / batch.decode_s(1),
     )

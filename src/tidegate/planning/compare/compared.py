@@ -15,7 +15,6 @@ from tidegate.config.loading import parse
 from tidegate.config.model import Config
 from tidegate.config.profiles import DEFAULT_PROFILE, profile_of
 from tidegate.config.simulation import SimulatedPool, SimulatedReplica
-from tidegate.core.curve import scaled
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration
@@ -29,9 +28,10 @@ from tidegate.planning.compare.deciding import gate_of, of_configuration
 from tidegate.planning.compare.side import KIND, Side, of_text
 from tidegate.planning.emit.emitting import traffic_path
 from tidegate.planning.options import LOADS, Options
+from tidegate.planning.replicas import curve_of
 from tidegate.sim.profiles import Profile
 
-NOT_COUNTED = {"speculation": None, "kv": "paged", "long_prefill_tokens": 0}
+NOT_COUNTED = {"kv": "paged", "long_prefill_tokens": 0}
 """Settings of an engine that the planner does not know, with their values that do nothing."""
 
 
@@ -68,7 +68,7 @@ def _of_configuration(path: Path, config: Config, common: Common) -> Side:
     gate = gate_of(own)
     bounds = profile.replica
     engine = Engine(
-        curve=scaled(profile.curve, 1 / bounds.speed),
+        curve=curve_of(profile),
         max_num_seqs=min(bounds.max_num_seqs, gate.max_concurrency or bounds.max_num_seqs),
         max_batched_tokens=bounds.max_batched_tokens,
         kv_tokens=min(bounds.kv_tokens, gate.kv_tokens or bounds.kv_tokens),

@@ -8,6 +8,7 @@ import msgspec
 
 from tidegate.core.curve import Curve, Linear
 from tidegate.plan.ask import Load, Replica
+from tidegate.planning.emit.guessing import guessing_of
 from tidegate.planning.emit.yaml_lines import Lines
 
 STARTED = ("max_num_seqs", "max_batched_tokens", "kv_tokens", "context_tokens", "block_tokens")
@@ -16,6 +17,7 @@ STARTED = ("max_num_seqs", "max_batched_tokens", "kv_tokens", "context_tokens", 
 def engine_started(replica: Replica, load: Load) -> dict[str, object]:
     """Settings of its engine, by name."""
     started: dict[str, object] = {name: getattr(replica.engine, name) for name in STARTED}
+    started |= guessing_of(replica.engine)
     started["prefix_cache"] = load.prefix_hit_ratio > 0
     return started
 

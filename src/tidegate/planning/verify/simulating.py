@@ -8,7 +8,7 @@ do: what it then serves is what the plan calls sustained.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite, isnan
+from math import inf, isfinite, isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,7 @@ from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.advice.advising import advise
 from tidegate.plan.advice.operating import operating_point
 from tidegate.plan.advised import Advice
-from tidegate.plan.answer import Answer
+from tidegate.plan.answer import Answer, Percentiles
 from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
@@ -148,7 +148,7 @@ def _answer_s(ask: Ask, answer: Answer) -> float:
     if isfinite(answer.e2e_s.p99):
         return answer.e2e_s.p99
     at = operating_point(ask, answer)
-    return at.longest_prefill_s + max(kind.output_tokens for kind in ask.load.kinds) * at.step_s
+    return at.longest_prefill_s + max(kind.output_tokens for kind in ask.load.kinds) * at.token_s
 
 
 def _saturated(
@@ -161,7 +161,10 @@ def _saturated(
     if front is not None:
         alone = msgspec.structs.replace(answer, requests_per_s=most * answer.replicas)
     else:
-        alone = msgspec.structs.replace(answer, replicas=1, spare_replicas=0, requests_per_s=most)
+        e2e_s = Percentiles.of(inf)  # of a full batch, which takes that long to fill
+        alone = msgspec.structs.replace(
+            answer, replicas=1, spare_replicas=0, requests_per_s=most, e2e_s=e2e_s
+        )
         advice = advise(ask, alone, tenants)
     few = msgspec.structs.replace(effort, requests=max(100, effort.requests // 4))
     point, plan = _point((ask, alone, advice), tenants, path, few, front=front)
