@@ -118,7 +118,11 @@ def test_batches_by_powers_of_two() -> None:
     [
         (
             {"total_slots": 4, "default_generation_settings": {"n_ctx": 2048}},
-            Told(max_num_seqs=4, context_tokens=2048, kv_tokens=8192),
+            Told(max_num_seqs=4, context_tokens=2048),
+        ),
+        (
+            {"total_slots": 1, "default_generation_settings": {"n_ctx": 2048}},
+            Told(max_num_seqs=1, context_tokens=2048, kv_tokens=2048),
         ),
         ({"total_slots": 4}, Told(max_num_seqs=4)),
         ({"total_slots": True, "default_generation_settings": 5}, Told()),
@@ -126,7 +130,7 @@ def test_batches_by_powers_of_two() -> None:
     ],
 )
 def test_what_llamacpp_tells(props: Any, told: Told) -> None:
-    """Slots and the context of each, as far as it says them."""
+    """Slots and the longest context, as far as it says them; how much several hold together it does not."""
 
     async def main() -> None:
         async with serving(whole(200, props)) as server:

@@ -50,14 +50,16 @@ def check_measured(measured: Measured | None, seats: int) -> None:
 @pytest.mark.engine
 @pytest.mark.timeout(180, func_only=True)
 def test_a_profile_of_llamacpp(llama: Llama) -> None:
-    """It has the engine's own slots and context."""
+    """It has the engine's own slots and context; what fits into all slots is what was seen in them."""
     report = calibrated(llama.url, 25.0)
-    replica = report.profile.replica
+    replica, measured = report.profile.replica, report.profile.measured
 
     assert (replica.max_num_seqs, replica.context_tokens) == (llama.slots, llama.context_tokens)
-    assert replica.kv_tokens == llama.slots * llama.context_tokens
+    assert llama.context_tokens < replica.kv_tokens <= llama.slots * llama.context_tokens
     check_curve(report.profile.curve, llama.slots)
-    check_measured(report.profile.measured, llama.slots)
+    check_measured(measured, llama.slots)
+    assert measured is not None
+    assert measured.assumed == ("max_batched_tokens", "kv_tokens")
 
 
 @pytest.mark.vllm

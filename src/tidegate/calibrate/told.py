@@ -146,14 +146,12 @@ def _of_vllm_scheduler(scheduler: Any) -> Told:
 
 
 def _of_llamacpp(body: bytes | None) -> Told:
-    """Slots of equal size, as /props has them."""
+    """Its slots, as /props has them. Whether they share one context or have one each it does not say."""
     props = _object(body)
     settings = props.get("default_generation_settings")
     context = _count(settings.get("n_ctx")) if isinstance(settings, dict) else None
     slots = _count(props.get("total_slots"))
-    return Told(
-        max_num_seqs=slots, context_tokens=context, kv_tokens=slots * context if slots and context else None
-    )
+    return Told(max_num_seqs=slots, context_tokens=context, kv_tokens=context if slots == 1 else None)
 
 
 def _object(body: bytes | None) -> dict[str, Any]:
