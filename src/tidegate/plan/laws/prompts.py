@@ -123,7 +123,7 @@ class Chain:
         weights = np.repeat(shares / self.instants, self.instants)
 
         def mean(values: Floats) -> float:
-            return float(values.ravel() @ weights)
+            return float((values.ravel() * weights).sum())  # a product by BLAS wakes its threads for it
 
         # The prompts that are there when its last step starts will stall others only.
         after = float(states @ numbers)
@@ -274,7 +274,7 @@ def _binned(times_s: Floats, shares: Floats) -> Law:
 
     least, weighed = float(times_s.min()), times_s * shares
     mean = float(weighed.sum())
-    deviation = float(weighed @ times_s) - mean * mean
+    deviation = float((weighed * times_s).sum()) - mean * mean
     most = min(float(times_s.max()), mean + 10 * max(deviation, 0.0) ** 0.5)
     width = (most - least) / BINS or 1.0
     places = np.minimum((times_s - least) / width, BINS - 1).astype(np.intp)

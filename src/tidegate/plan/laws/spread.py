@@ -37,7 +37,7 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         upto = shares[order].cumsum()
         total = float(upto[-1])
         places = np.minimum(upto.searchsorted(_levels() * total), len(order) - 1)
-        return cls(mean=float(seconds @ shares) / total, at=tuple(seconds[order[places]].tolist()))
+        return cls(mean=float((seconds * shares).sum()) / total, at=tuple(seconds[order[places]].tolist()))
 
     @classmethod
     def of_tail(cls, probability: float, relief_per_s: float) -> Spread:
