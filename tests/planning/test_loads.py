@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.plan.arrivals import hours_of, load_of_streams
-from tidegate.planning.loads import trace_stream, traffic_streams
+from tidegate.plan.ask import ClassBudgets, Terms
+from tidegate.planning.loads import classes_of_traffic, tightest, trace_stream, traffic_streams
 
 LENGTHS = "{prompt_tokens: {type: fixed, value: 900}, output_tokens: {type: fixed, value: 101}}"
 
@@ -17,7 +19,7 @@ def streams(tmp_path: Path, source: str, budgets: Budgets | None = None) -> list
     """Requests of each minute of a day of one source."""
     path = tmp_path / "traffic.yaml"
     path.write_text(f"sources:\n  only: {source}\n")
-    (found,) = traffic_streams(path, budgets or Budgets())
+    (found,) = traffic_streams(path, Terms(budgets=budgets or Budgets()))
     return list(found.per_minute)
 
 
@@ -60,3 +62,37 @@ def test_a_trace_is_as_it_was() -> None:
     assert load.prompt_tokens == pytest.approx(1154.7, abs=0.1)
     assert load.output_tokens == pytest.approx(211.1, abs=0.1)
     assert [each.requests_per_s for each in hours_of([stream])] == [pytest.approx(8.45)]
+
+
+CLASSES = f"""
+sources:
+  chat: {{kind: open, class: chat, arrivals: {{rate_per_s: 1}}, lengths: {LENGTHS}}}
+  batch: {{kind: clients, class: batch, clients: 10, think_s: {{type: fixed, value: 3}}, lengths: {LENGTHS}}}
+classes:
+  chat: {{budgets: {{ttft_s: 0.5}}}}
+"""
+
+
+def test_classes_may_have_budgets_of_their_own(tmp_path: Path) -> None:
+    """What a class does not say is asked of all; the tightest of each figure is what gates are for."""
+    path = tmp_path / "traffic.yaml"
+    path.write_text(CLASSES)
+    found = classes_of_traffic(path, Budgets(ttft_s=1.0, tpot_s=0.02))
+
+    assert found == (
+        ClassBudgets(name="chat", budgets=Budgets(ttft_s=0.5, tpot_s=0.02)),
+        ClassBudgets(name="batch", budgets=Budgets(ttft_s=1.0, tpot_s=0.02)),
+    )
+    assert tightest(found) == Budgets(ttft_s=0.5, tpot_s=0.02)
+
+    path.write_text(CLASSES.split("classes:\n")[0])
+    assert classes_of_traffic(path, Budgets()) == ()
+
+
+def test_a_class_that_nobody_asks_in_is_a_misprint(tmp_path: Path) -> None:
+    """It is named, with those that there are."""
+    path = tmp_path / "traffic.yaml"
+    path.write_text(CLASSES.replace("  chat: {budgets", "  chta: {budgets"))
+
+    with pytest.raises(ConfigurationError, match="no source asks in class chta; there are chat, batch"):
+        classes_of_traffic(path, Budgets())

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
 from tidegate.workload.laws.arrivals import Arrivals, Constant, Poisson, Renewal
 from tidegate.workload.laws.gaps import Even, Gamma, Gaps, Memoryless, Weibull
 from tidegate.workload.laws.lengths import LengthLaw, Lengths, Pairs
@@ -23,6 +24,8 @@ from tidegate.workload.sources.closed_loop import ClosedLoopSettings
 from tidegate.workload.sources.sessions import SessionSettings
 
 BURSTY = ("gamma", "weibull")
+DEFAULT_CLASS = "default"
+"""Of a source that names none, as `plan` calls it."""
 
 
 class RatePoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -263,11 +266,25 @@ class PoolSource(SourceConfig, frozen=True, kw_only=True, tag="client-pool"):
 Source = OpenSource | ClientSource | SessionSource | TraceSource | RecordedSource | PoolSource
 
 
+class TrafficClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a class of the sources is to be held to, where it is planned for."""
+
+    budgets: Budgets = Budgets()
+
+
 class TrafficConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file."""
 
     sources: dict[str, Source]
+    classes: dict[str, TrafficClass] = {}
+    """Of the sources, by name. `plan` holds them; what is served and simulated has its configuration's."""
 
     def __post_init__(self) -> None:
         if not self.sources:
             raise ConfigurationError(["needs at least one source"])
+        asked = list(dict.fromkeys(source.class_ or DEFAULT_CLASS for source in self.sources.values()))
+        if unknown := [name for name in self.classes if name not in asked]:
+            there = ", ".join(asked)
+            raise ConfigurationError(
+                [f"classes: no source asks in class {name}; there are {there}" for name in unknown]
+            )

@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from tidegate.core.records import Budgets
 from tidegate.plan.advised import Advice
 from tidegate.plan.alternatives import Apart, Found
 from tidegate.plan.keeping import Fleet
@@ -102,6 +103,20 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: Percentiles | None = None
     """Of a benchmark's run of ten requests each, the first ones among them; None: they think in between."""
     words: str
+
+
+class ClassAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the requests of one class meet, which has budgets of its own."""
+
+    name: str
+    share: float
+    """Of all requests, 0..1."""
+    budgets: Budgets
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+    held: bool
+    """Whether it is within its budgets, at the percentile that was asked for."""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,6 +265,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     e2e_s: Percentiles
     itl_s: Percentiles | None = None
     """Over gaps between tokens, not over requests; None: not known."""
+    classes: tuple[ClassAnswer, ...] = ()
+    """Where classes have budgets of their own."""
+    binding_class: str | None = None
+    """The class that is nearest to a budget of its own with the spare replicas lost; None: none has any."""
     opening: Opening | None = None
     """Of users: what they would meet if all asked at once, which the latencies have not; None: not users, or
     nothing is known of prompts."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from math import inf
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tidegate.core.units import format_duration, format_number, format_ratio
-from tidegate.plan.answer import Answer, Impossible, Percentiles
+from tidegate.plan.answer import Answer, ClassAnswer, Impossible, Percentiles
 from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.guessing import with_guesses
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
-from tidegate.plan.station import Bound, Latencies
+from tidegate.plan.station import Bound, ClassLatencies, Latencies
+from tidegate.plan.tenants import share_of
+
+if TYPE_CHECKING:
+    from tidegate.plan.classes import Nearest
 
 ROUGH_UTILISATION = 0.75
 """Above, TTFT in closed form is up to 25 % off and more, beside simulations (docs/closed-form.md)."""
@@ -60,6 +65,10 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     else:
         found = station.latencies(rate, replicas) or ENDLESS
     bound = _bound(ask, size)
+    closest = _nearest(ask, size) if ask.terms.classes else None
+    if closest is not None:
+        told = f"{bound.because} {closest.told(ask.terms.percentile)}"
+        bound = msgspec.structs.replace(bound, because=told)
     memory = residence_of(ask.replica, load) if isinstance(ask.replica, Replica) else None
     answer = Answer(
         summary="",
@@ -86,6 +95,8 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         tpot_s=found.tpot_s,
         e2e_s=found.e2e_s,
         itl_s=found.itl_s,
+        classes=tuple(_class(ask, each) for each in found.classes),
+        binding_class=None if closest is None else closest.name,
         opening=None if size.crowd is None else size.crowd.opening(ask.terms),
         kv_bytes_per_token=memory.kv_bytes_per_token if memory is not None else None,
         kv_bytes_per_sequence=memory.kv_bytes_per_sequence if memory is not None else None,
@@ -97,6 +108,29 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         warnings=_warnings(ask, size),
     )
     return with_guesses(ask, msgspec.structs.replace(answer, summary=summary_of(answer)))
+
+
+def _class(ask: Ask, found: ClassLatencies) -> ClassAnswer:
+    budgets = ask.terms.budgets_of(found.name)
+    return ClassAnswer(
+        name=found.name,
+        share=share_of(ask.load, found.name),
+        budgets=budgets,
+        ttft_s=found.ttft_s,
+        tpot_s=found.tpot_s,
+        e2e_s=found.e2e_s,
+        held=found.held(budgets),
+    )
+
+
+def _nearest(ask: Ask, size: Size) -> Nearest | None:
+    """With the spare replicas lost, for which a fleet is sized; with all of them where more comes than is
+    served by these."""
+    from tidegate.plan.classes import nearest
+
+    serving = max(1, size.replicas - max(0, min(size.spare_replicas, ask.terms.spare_replicas)))
+    found = size.station.latencies(size.requests_per_s, serving) or ENDLESS
+    return nearest(found, ask.terms)
 
 
 def cost_per_hour(ask: Ask, size: Size) -> float | None:
@@ -182,6 +216,13 @@ def _bound(ask: Ask, size: Size) -> Bound:
 
 def _missed(found: Latencies, terms: Terms) -> str:
     at, budgets = f"P{100 * terms.percentile:g}", terms.budgets
+    if found.classes:
+        from tidegate.plan.classes import nearest
+
+        worst = nearest(found, terms)
+        if worst is not None and worst.used > 1:
+            most = format_duration(worst.budget_s, 3)
+            return f"{worst.figure} {at} of class {worst.name} is over its {most}"
     pairs = (
         ("TTFT", found.ttft_s, budgets.ttft_s),
         ("TPOT", found.tpot_s, budgets.tpot_s),

@@ -151,10 +151,20 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return min(self.engine.context_tokens, self.engine.kv_tokens // self.copies)
 
 
+class ClassBudgets(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a class must hold."""
+
+    name: str
+    budgets: Budgets
+
+
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the answer must hold."""
 
     budgets: Budgets = Budgets()
+    """Of all requests; where classes have their own, the tightest of each figure."""
+    classes: tuple[ClassBudgets, ...] = ()
+    """All classes, where they have budgets of their own."""
     percentile: float = 0.95
     """Share of requests that hold them, 0..1."""
     target_utilisation: float = TARGET_UTILISATION
@@ -167,6 +177,15 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Batch work: all that comes at this rate for so long is done by then, and no budget counts."""
     per_hour_usd: float | None = None
     """Price of one accelerator for one hour."""
+
+    def budgets_of(self, name: str) -> Budgets:
+        """Of a class."""
+        return next((each.budgets for each in self.classes if each.name == name), self.budgets)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether a budget says how long requests may wait for a turn; where none does, they may not."""
+        return self.budgets.ttft_s is not None or self.budgets.e2e_s is not None
 
     def __post_init__(self) -> None:
         """ConfigurationError for terms that nothing can hold."""

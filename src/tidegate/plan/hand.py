@@ -15,7 +15,8 @@ from tidegate.plan.ask import HandFigures, Load, Terms
 from tidegate.plan.ceilings import highest
 from tidegate.plan.laws.queues import Queue, survival
 from tidegate.plan.room import burst_room, lost_room, queue_room
-from tidegate.plan.station import SHOWN, Bound, Latencies
+from tidegate.plan.station import SHOWN, Bound, ClassLatencies, Latencies
+from tidegate.plan.tenants import of_class
 
 BISECTIONS = 50
 
@@ -88,24 +89,32 @@ class HandStation:
             wait_s=wait_s,
             ttft_s=wait_s.plus(tpot_s),
             tpot_s=Percentiles.of(tpot_s),
-            e2e_s=self._e2e(queue) if len(self._load.kinds) > 1 else wait_s.plus(self._service_s),
+            e2e_s=self._e2e(queue, self._load) if len(self._load.kinds) > 1 else wait_s.plus(self._service_s),
+            classes=tuple(self._of_class(queue, wait_s, each.name) for each in self._terms.classes),
         )
 
-    def _e2e(self, queue: Queue) -> Percentiles:
+    def _of_class(self, queue: Queue, wait_s: Percentiles, name: str) -> ClassLatencies:
+        tpot_s = self._figures.tpot_s
+        return ClassLatencies(
+            name=name,
+            ttft_s=wait_s.plus(tpot_s),
+            tpot_s=Percentiles.of(tpot_s),
+            e2e_s=self._e2e(queue, of_class(self._load, name)),
+        )
+
+    def _e2e(self, queue: Queue, load: Load) -> Percentiles:
         return Percentiles(
-            mean=queue.mean_wait_s + self._service_s,
-            p50=self._e2e_s(queue, 0.5),
-            p95=self._e2e_s(queue, 0.95),
-            p99=self._e2e_s(queue, 0.99),
-            at_percentile=self._e2e_s(queue, self._terms.percentile),
+            mean=queue.mean_wait_s + load.output_tokens * self._figures.tpot_s,
+            p50=self._e2e_s(queue, load, 0.5),
+            p95=self._e2e_s(queue, load, 0.95),
+            p99=self._e2e_s(queue, load, 0.99),
+            at_percentile=self._e2e_s(queue, load, self._terms.percentile),
         )
 
-    def _e2e_s(self, queue: Queue, quantile: float) -> float:
-        """That a share of the requests stays within: a wait, and then an output of any length."""
-        weight = sum(kind.share for kind in self._load.kinds)
-        services = [
-            (kind.share / weight, kind.output_tokens * self._figures.tpot_s) for kind in self._load.kinds
-        ]
+    def _e2e_s(self, queue: Queue, load: Load, quantile: float) -> float:
+        """That a share of these requests stays within: a wait, and then an output of any length."""
+        weight = sum(kind.share for kind in load.kinds)
+        services = [(kind.share / weight, kind.output_tokens * self._figures.tpot_s) for kind in load.kinds]
 
         waits, relief_per_s = queue.wait_probability, queue.relief_per_s
 
@@ -165,7 +174,7 @@ class HandStation:
 
         def held(utilisation: float) -> bool:
             found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
-            return found is not None and found.held(self._terms.budgets)
+            return found is not None and found.within(self._terms)
 
         return highest(held, 1.0)
 

@@ -15,13 +15,15 @@ from tidegate.plan.bounds import bound_of, gates_of
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
+from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.lengths import Kind, Lengths
 from tidegate.plan.laws.population import Arrivals
-from tidegate.plan.laws.speculating import batch_of, pace_of, tpot_of, tpots_of
+from tidegate.plan.laws.speculating import batch_of, of_tokens, pace_of, tpot_of, tpots_of
 from tidegate.plan.laws.spread import Spread
-from tidegate.plan.laws.steady import steady
+from tidegate.plan.laws.steady import Steady, steady
 from tidegate.plan.room import burst_room, lost_room, queue_room
-from tidegate.plan.station import SHOWN, Bound, Latencies
+from tidegate.plan.station import SHOWN, Bound, ClassLatencies, Latencies
+from tidegate.plan.tenants import classes_of, of_class
 
 LIGHT = 1e-3
 """Of what is sustained: a rate at which requests hardly meet."""
@@ -99,7 +101,7 @@ class ServedStation:
 
         def held(utilisation: float) -> bool:
             found = self.latencies(utilisation * replicas * self.sustained_per_s, replicas)
-            return found is not None and found.held(self._terms.budgets)
+            return found is not None and found.within(self._terms)
 
         return highest(held, 1.0, CLOSE)
 
@@ -142,7 +144,26 @@ class ServedStation:
             e2e_s=self._percentiles(found.e2e_s),
             itl_s=self._percentiles(found.itl_s),
             sequences=found.sequences,
+            classes=self._classes(found),
         )
+
+    def _classes(self, found: Steady) -> tuple[ClassLatencies, ...]:
+        if not self._terms.classes:
+            return ()
+        from tidegate.plan.classes import class_latencies
+
+        tpot_s = tpots_of(self._batch, found.tpot_s)
+        return class_latencies(
+            self._batches, of_tokens(self._batch), (found.ttft_s, tpot_s), self._terms.percentile
+        )
+
+    @cached_property
+    def _batches(self) -> dict[str, Batch]:
+        """What each class would be to the replica by itself."""
+        return {
+            name: Batch(self._replica.engine, lengths_of(of_class(self._load, name)))
+            for name in classes_of(self._load)
+        }
 
     def _percentiles(self, spread: Spread) -> Percentiles:
         return Percentiles(
@@ -222,6 +243,28 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
     return _over_budget(station, replica, terms, alone_s) or station
 
 
+def _class_over_budget(found: Latencies, replica: Replica, terms: Terms) -> Impossible | None:
+    """The same where classes have budgets of their own."""
+    from tidegate.plan.classes import nearest
+
+    worst = nearest(found, terms)
+    if worst is None or worst.used <= 1:
+        return None
+    least, at = format_duration(worst.seconds, 3), f"P{100 * terms.percentile:g}"
+    budget = format_duration(worst.budget_s, 3)
+    return Impossible(
+        problem=(
+            f"class {worst.name}: the {worst.figure} budget of {budget} is below what {replica.name} takes "
+            f"for its requests if they meet no others, {least} at {at}"
+        ),
+        remedy=f"a budget above {least}, shorter requests, or faster replicas would do",
+        binding="latency_budget",
+        needed=worst.seconds,
+        available=worst.budget_s,
+        unit="s",
+    )
+
+
 def _over_budget(
     station: ServedStation, replica: Replica, terms: Terms, alone_s: Latencies | None
 ) -> Impossible | None:
@@ -229,6 +272,8 @@ def _over_budget(
     found = alone_s or station.latencies(LIGHT * station.sustained_per_s, 1)
     assert found is not None
     at = f"P{100 * terms.percentile:g}"
+    if found.classes:
+        return _class_over_budget(found, replica, terms)
     for name, told, budget in (
         ("TTFT", found.ttft_s, terms.budgets.ttft_s),
         ("TPOT", found.tpot_s, terms.budgets.tpot_s),

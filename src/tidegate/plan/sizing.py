@@ -88,7 +88,7 @@ def holds(station: Station, terms: Terms, rate_per_s: float, replicas: int) -> b
     if terms.within_s is not None:
         return rate_per_s <= replicas * station.sustained_per_s * (1 + NEAR)
     found = station.latencies(rate_per_s, replicas)
-    return found is not None and found.held(terms.budgets)
+    return found is not None and found.within(terms)
 
 
 def fewest(station: Station, terms: Terms, rate_per_s: float) -> int | Impossible:
@@ -119,7 +119,7 @@ def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> fl
 def _size_for_users(ask: Ask, station: Station) -> Size | Impossible:
     """The same two conditions; what users send depends on how many replicas there are."""
     terms = ask.terms
-    needed = _least(lambda crowd: crowd.latencies(terms).held(terms.budgets), ask, station)
+    needed = _least(lambda crowd: crowd.latencies(terms).within(terms), ask, station)
     by_target = _least(lambda crowd: crowd.occupied <= terms.target_utilisation * (1 + NEAR), ask, station)
     if isinstance(needed, Impossible):
         return needed

@@ -8,9 +8,29 @@ import msgspec
 
 from tidegate.core.records import Budgets
 from tidegate.plan.answer import Binding, Gates, Percentiles, Room, Wait
+from tidegate.plan.ask import Terms
 
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 """Utilisations of which waits are told."""
+
+
+class ClassLatencies(msgspec.Struct, frozen=True, kw_only=True):
+    """What the requests of one class meet."""
+
+    name: str
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+
+    def held(self, budgets: Budgets) -> bool:
+        """Whether at the percentile that was asked for they are within every budget; undefined is within."""
+        pairs = (
+            (self.ttft_s, budgets.ttft_s),
+            (self.tpot_s, budgets.tpot_s),
+            (self.e2e_s, budgets.e2e_s),
+        )
+        slack = 1 + 1e-9
+        return not any(budget is not None and found.at_percentile > budget * slack for found, budget in pairs)
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +44,8 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     """Over gaps between tokens; None: not known."""
     sequences: float | None = None
     """In the batch of a replica, mean."""
+    classes: tuple[ClassLatencies, ...] = ()
+    """Where classes have budgets of their own."""
 
     def held(self, budgets: Budgets) -> bool:
         """Whether the requests at the percentile that was asked for are within every budget.
@@ -33,13 +55,16 @@ class Latencies(msgspec.Struct, frozen=True, kw_only=True):
         """
         if budgets.ttft_s is None and budgets.e2e_s is None and self.wait_s.at_percentile > 0:
             return False
-        pairs = (
-            (self.ttft_s, budgets.ttft_s),
-            (self.tpot_s, budgets.tpot_s),
-            (self.e2e_s, budgets.e2e_s),
-        )
-        slack = 1 + 1e-9
-        return not any(budget is not None and found.at_percentile > budget * slack for found, budget in pairs)
+        whole = ClassLatencies(name="", ttft_s=self.ttft_s, tpot_s=self.tpot_s, e2e_s=self.e2e_s)
+        return whole.held(budgets)
+
+    def within(self, terms: Terms) -> bool:
+        """The same of what the terms ask: of each class where classes have budgets of their own."""
+        if not self.classes:
+            return self.held(terms.budgets)
+        if not terms.may_wait and self.wait_s.at_percentile > 0:
+            return False
+        return all(each.held(terms.budgets_of(each.name)) for each in self.classes)
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):

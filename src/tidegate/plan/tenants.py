@@ -81,3 +81,15 @@ def _merged(kinds: Sequence[Kind]) -> tuple[Kind, ...]:
 def classes_of(load: Load) -> tuple[str, ...]:
     """Classes that a load names, in its order; one at least."""
     return tuple(dict.fromkeys(kind.class_ or DEFAULT for kind in load.kinds))
+
+
+def of_class(load: Load, name: str) -> Load:
+    """What one class sends."""
+    kinds = tuple(kind for kind in load.kinds if (kind.class_ or DEFAULT) == name)
+    return msgspec.structs.replace(load, kinds=kinds)
+
+
+def share_of(load: Load, name: str) -> float:
+    """Requests of a class, of all, 0..1."""
+    whole = sum(kind.share for kind in load.kinds)
+    return sum(kind.share for kind in load.kinds if (kind.class_ or DEFAULT) == name) / whole

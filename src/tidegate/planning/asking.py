@@ -10,7 +10,7 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, seconds_of
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
-from tidegate.plan.ask import USERS_CV, Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.plan.ask import USERS_CV, Ask, ClassBudgets, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
 from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
@@ -41,14 +41,14 @@ def question_of(options: Options) -> Question:
         return _apart(options, terms)
     replica = replica_of(options, terms)
     terms = terms_for(options, terms, replica)
-    load, hours = load_of(options, terms.budgets)
+    load, hours = load_of(options, terms)
     ask = Ask(load=load, replica=replica, terms=terms)
     return Question(ask=ask, hours=hours, notes=_extrapolated(options))
 
 
-def load_of(options: Options, budgets: Budgets) -> tuple[Load, tuple[Hour, ...]]:
+def load_of(options: Options, terms: Terms) -> tuple[Load, tuple[Hour, ...]]:
     """What comes, and its hours, if a schedule is asked for."""
-    streams = _streams(options, budgets)
+    streams = _streams(options, terms)
     hits = ratio_of("--prefix-hit", options.prefix_hit) if options.prefix_hit is not None else 0.0
     load = load_of_streams(streams, hits) if streams else _load_by_hand(options, hits)
     return load, tuple(hours_of(streams)) if options.schedule else ()
@@ -66,7 +66,7 @@ def _apart(options: Options, terms: Terms) -> Question:
     replica = replica_of(options, terms)
     assert isinstance(replica, Replica)
     front = front_of(options, replica)
-    load, hours = load_of(options, terms.budgets)
+    load, hours = load_of(options, terms)
     ask = Ask(load=load, replica=replica, terms=_priced(terms_apart(options, terms, front, replica), replica))
     return Question(ask=ask, front=front, hours=hours)
 
@@ -107,7 +107,7 @@ def batch_options(options: Options) -> tuple[Options, Options, float]:
     return batches, people, within_s
 
 
-def _streams(options: Options, budgets: Budgets) -> list[Stream]:
+def _streams(options: Options, terms: Terms) -> list[Stream]:
     """Of a trace or a traffic file; none where neither is asked for."""
     if not options.trace and not options.traffic:
         return []
@@ -115,7 +115,7 @@ def _streams(options: Options, budgets: Budgets) -> list[Stream]:
 
     if options.trace:
         return [trace_stream(options.trace)]
-    return traffic_streams(Path(options.traffic or ""), budgets)
+    return traffic_streams(Path(options.traffic or ""), terms)
 
 
 def _load_by_hand(options: Options, hits: float) -> Load:
@@ -180,17 +180,30 @@ def terms_of(options: Options) -> Terms:
     price = None
     if options.price is not None:
         price = number_of("--price", options.price, "US dollars an hour", above=False)
+    budgets, classes = _budgets(options)
     return Terms(
-        budgets=Budgets(
-            ttft_s=_duration("--ttft", options.ttft),
-            tpot_s=_duration("--tpot", options.tpot),
-            e2e_s=_duration("--e2e", options.e2e),
-        ),
+        budgets=budgets,
+        classes=classes,
         percentile=percentile_of("--percentile", options.percentile),
         target_utilisation=ratio_of("--utilisation", options.utilisation or "70%"),
         spare_replicas=count_of("--spare", options.spare or "1", "replicas", least=0),
         per_hour_usd=price,
     )
+
+
+def _budgets(options: Options) -> tuple[Budgets, tuple[ClassBudgets, ...]]:
+    """What all must hold, and what each class must where the traffic file has classes with their own."""
+    budgets = Budgets(
+        ttft_s=_duration("--ttft", options.ttft),
+        tpot_s=_duration("--tpot", options.tpot),
+        e2e_s=_duration("--e2e", options.e2e),
+    )
+    if not options.traffic:
+        return budgets, ()
+    from tidegate.planning.loads import classes_of_traffic, tightest
+
+    classes = classes_of_traffic(Path(options.traffic), budgets)
+    return tightest(classes) if classes else budgets, classes
 
 
 def _what_there_is(options: Options, terms: Terms, replica: HandFigures | Replica) -> Terms:

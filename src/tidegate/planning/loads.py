@@ -6,10 +6,12 @@ an integral. One that goes on as it began is played until it has settled, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count, islice, pairwise
 from pathlib import Path
+
+import msgspec
 
 from tidegate.config.traces import known_trace
 from tidegate.config.traffic import ClientSource, OpenSource, SessionSource, Source
@@ -17,6 +19,8 @@ from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.plan.arrivals import WINDOW_S, Arrival, Stream, stream_of
+from tidegate.plan.ask import ClassBudgets, Terms
+from tidegate.plan.tenants import DEFAULT
 from tidegate.workload.laws.arrivals import Constant, Poisson, Renewal, Replay
 from tidegate.workload.requests import PlannedRequest, Workload
 
@@ -39,15 +43,50 @@ def trace_stream(name: str) -> Stream:
     return stream_of([Arrival(row.arrived_s, row.prompt_tokens, row.output_tokens) for row in rows])
 
 
-def traffic_streams(path: Path, budgets: Budgets) -> list[Stream]:
+def traffic_streams(path: Path, terms: Terms) -> list[Stream]:
     """A day of each source of a traffic file. Raises ConfigurationError for a file that is none.
 
-    Clients who wait for an answer get it as late as the budgets allow, and then ask again.
+    Clients who wait for an answer get it as late as the budgets of their class allow, and then ask again.
     """
+    traffic = _traffic(path)
+    return [
+        _stream(traffic.only(name), source, terms.budgets_of(source.class_ or DEFAULT))
+        for name, source in traffic.config.sources.items()
+    ]
+
+
+def classes_of_traffic(path: Path, budgets: Budgets) -> tuple[ClassBudgets, ...]:
+    """Of a traffic file, in its order; of figures that one does not name it has those that are given.
+
+    Empty where no class of the file has budgets. Raises ConfigurationError for a file that is none.
+    """
+    config = _traffic(path).config
+    if not config.classes:
+        return ()
+    asked = dict.fromkeys(source.class_ or DEFAULT for source in config.sources.values())
+    given = msgspec.structs.asdict(budgets)
+    found = []
+    for name in asked:
+        own = msgspec.structs.asdict(config.classes[name].budgets) if name in config.classes else {}
+        held = {figure: own.get(figure) or value for figure, value in given.items()}
+        found.append(ClassBudgets(name=name, budgets=Budgets(**held)))
+    return tuple(found)
+
+
+def tightest(classes: Iterable[ClassBudgets]) -> Budgets:
+    """Of each figure the least that any class has."""
+    found: dict[str, float] = {}
+    for each in classes:
+        for figure, value in msgspec.structs.asdict(each.budgets).items():
+            if value is not None:
+                found[figure] = min(value, found.get(figure, value))
+    return Budgets(**found)
+
+
+def _traffic(path: Path) -> Traffic:
     if not path.exists():
         raise ConfigurationError([f"--traffic {path}: No such file; give a traffic file (YAML)"])
-    traffic = load_traffic(path)
-    return [_stream(traffic.only(name), source, budgets) for name, source in traffic.config.sources.items()]
+    return load_traffic(path)
 
 
 def _stream(alone: Traffic, source: Source, budgets: Budgets) -> Stream:

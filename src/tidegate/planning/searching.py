@@ -143,7 +143,7 @@ def _asker(options: Options) -> Callable[[Deployment], Ask]:
     if options.offline is not None:
         options, _, within_s = batch_options(options)
     terms = msgspec.structs.replace(terms_of(options), within_s=within_s)
-    load, _ = load_of(options, terms.budgets)
+    load, _ = load_of(options, terms)
 
     def ask_for(deployment: Deployment) -> Ask:
         replica = deployed(deployment)

@@ -21,6 +21,7 @@ from tidegate.plan.residence import Residence
 from tidegate.planning.columns import table_of
 
 REASONS = {"queue": "queue", "burst": "burst", "lost_replica": "lost replica", "batch": "batch"}
+FIGURES = ("TTFT", "TPOT", "E2E")
 WORDS = {"ttft": "TTFT", "tpot": "TPOT"}
 
 
@@ -31,7 +32,9 @@ def verdict(answer: Answer, terms: Terms) -> RenderableType:
         *(Text(f"warning: {warning}", style="yellow") for warning in answer.warnings),
         Text(answer.because),
         *([Text(answer.opening.words)] if answer.opening is not None else []),
-        *_apart(latencies(answer, terms), facts(answer)),
+        *_apart(latencies(answer, terms)),
+        *(_apart(classes(answer, terms)) if answer.classes else ()),
+        *_apart(facts(answer)),
     )
 
 
@@ -71,7 +74,7 @@ def latencies(answer: Answer, terms: Terms) -> Table:
     asked = f"P{100 * terms.percentile:g}"
     columns = sorted({"P50", "P95", "P99", asked}, key=lambda name: float(name.removeprefix("P")))
     table = table_of("", *columns, "budget")
-    budgets: Budgets = terms.budgets
+    budgets = Budgets() if answer.classes else terms.budgets  # those of classes stand beside these
     rows = (
         ("wait", answer.wait_s, None),
         ("TTFT", answer.ttft_s, budgets.ttft_s),
@@ -83,6 +86,25 @@ def latencies(answer: Answer, terms: Terms) -> Table:
         held = "-" if budget is None else f"{format_latency(budget)} at {asked}"
         missed = budget is not None and found.at_percentile > budget * (1 + 1e-9)
         table.add_row(name, *shown, Text(held, style="bold red" if missed else ""))
+    return table
+
+
+def classes(answer: Answer, terms: Terms) -> Table:
+    """What each class meets at the percentile that was asked for, beside its own budgets."""
+    asked = f"P{100 * terms.percentile:g}"
+    table = table_of(asked, "of all", *(f"{name}\n{what}" for name in FIGURES for what in ("", "budget")))
+    for each in answer.classes:
+        pairs = (
+            (each.ttft_s, each.budgets.ttft_s),
+            (each.tpot_s, each.budgets.tpot_s),
+            (each.e2e_s, each.budgets.e2e_s),
+        )
+        cells: list[str | Text] = []
+        for found, budget in pairs:
+            missed = budget is not None and found.at_percentile > budget * (1 + 1e-9)
+            held = "-" if budget is None else format_latency(budget)
+            cells += [_time(found.at_percentile), Text(held, style="bold red" if missed else "")]
+        table.add_row(each.name, format_ratio(each.share), *cells)
     return table
 
 
@@ -156,7 +178,11 @@ def format_bytes(count: float) -> str:
 def waits(answer: Answer, percentile: float) -> Table:
     """The load-latency curve: what is met from light to full."""
     pooled = answer.waits[0].pooled_replicas
-    table = table_of(f"P{100 * percentile:g} at", *(format_ratio(each.utilisation) for each in answer.waits))
+    if answer.waits[0].users is None:
+        head, loads = "at", [format_ratio(each.utilisation) for each in answer.waits]
+    else:
+        head, loads = "of users", [f"{each.users:,}" for each in answer.waits]
+    table = table_of(f"P{100 * percentile:g} {head}", *loads)
     table.add_row("wait, one replica", *(_time(each.isolated_s) for each in answer.waits))
     if pooled > 1:
         table.add_row(f"wait, {pooled} pooled", *(_time(each.pooled_s) for each in answer.waits))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from io import BytesIO, TextIOWrapper
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from tidegate.core.records import Budgets
-from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles
+from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles, UsersOfCurve
 from tidegate.plan.ask import Terms
 from tidegate.planning.curve.plot import curve_told
-from tidegate.planning.curve.words import curve_table, percentiles_of, sentence
+from tidegate.planning.curve.words import curve_table, percentiles_of, places, sentence
 
 TERMS = Terms(budgets=Budgets(ttft_s=1.0))
 RATES = (2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.5, 9.0, 9.5)
@@ -50,6 +51,15 @@ def curve(**changes: object) -> LoadCurve:
     return LoadCurve(**(values | changes))  # type: ignore[arg-type]
 
 
+def of_users() -> LoadCurve:
+    """The same for so many users, of whom 190 meet most."""
+    users = UsersOfCurve(asked=100, knee=160, held=180, most=200)
+    points = tuple(
+        msgspec.structs.replace(point, users=round(20 * point.requests_per_s)) for point in curve().points
+    )
+    return msgspec.structs.replace(curve(), points=points, users=users)
+
+
 def shown(width: int, encoding: str = "utf-8") -> list[str]:
     """Its lines, without the blanks at their ends."""
     told = BytesIO()
@@ -57,6 +67,24 @@ def shown(width: int, encoding: str = "utf-8") -> list[str]:
     Console(file=file, width=width, highlight=False).print(curve_told(curve(), TERMS))
     file.flush()
     return [line.rstrip() for line in told.getvalue().decode().splitlines()]
+
+
+def test_a_curve_over_users() -> None:
+    """Its axis, its marks and its table are of their number, and rates stand beside it."""
+    assert sentence(of_users()) == (
+        "2 replicas, all up, sustain 10 requests/s. TTFT P95 turns up at 160 users, the knee; every budget "
+        "holds at P95 up to 180 users (9 requests/s). The plan is for 100 users (5 requests/s)."
+    )
+    assert places(of_users()) == [("plan", 100.0), ("knee", 160)]
+    rows = [str(cell) for cell in curve_table(of_users()).columns[0].cells]
+    assert rows == ["40", "100", "120", "160", "170", "180"]
+
+    told = BytesIO()
+    file = TextIOWrapper(told, encoding="utf-8")
+    Console(file=file, width=60, highlight=False).print(curve_told(of_users(), TERMS))
+    file.flush()
+    lines = [line.split() for line in told.getvalue().decode().splitlines()]
+    assert ["0", "users", "40", "80", "120", "160", "200"] in lines
 
 
 SUSTAIN = "2 replicas, all up, sustain 10 requests/s."

@@ -7,13 +7,13 @@ longer than its bound, whatever the others do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from math import ceil, floor, inf
+from collections.abc import Iterable, Iterator, Sequence
+from math import ceil, floor, inf, isfinite
 
 import msgspec
 
 from tidegate.core.units import format_latency, format_number, format_ratio
-from tidegate.plan.advice.deadlines import Times, times_of
+from tidegate.plan.advice.deadlines import times_of
 from tidegate.plan.advice.ladder import ladder
 from tidegate.plan.advice.limits import Fleet, limits_of, senders_of
 from tidegate.plan.advice.marginal import token_seconds
@@ -21,6 +21,7 @@ from tidegate.plan.advice.operating import Batch, Operating, operating_point
 from tidegate.plan.advised import (
     Advice,
     Choice,
+    DeadlineAdvice,
     Figure,
     GateAdvice,
     PredictionAdvice,
@@ -31,7 +32,7 @@ from tidegate.plan.advised import (
 )
 from tidegate.plan.answer import Answer
 from tidegate.plan.ask import Ask, HandFigures, Replica
-from tidegate.plan.tenants import Tenant, classes_of, tenants_of
+from tidegate.plan.tenants import DEFAULT, Tenant, classes_of, tenants_of
 from tidegate.policy.settings import RoutingPolicy
 
 DELIVERY_S = 0.001
@@ -71,19 +72,39 @@ def advised_on(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]
     """The same, of replicas that do what `basis` says."""
     tenants, at = tenants or tenants_of(ask.load, {}), basis.at
     times = times_of(ask, answer, at, DELIVERY_S)
+    by_class = dict.fromkeys(classes_of(ask.load), times)
+    if ask.terms.classes:
+        by_class = {name: times_of(_of(ask, name), answer, at, DELIVERY_S) for name in by_class}
     limits = _limits(ask, answer, basis, tenants)
-    queue = _queue(ask, answer, at, times)
+    queue = _queue(answer, at, {name: each.max_wait_s for name, each in by_class.items()})
     return Advice(
         gate=basis.gate,
         queue=queue,
         tenants=limits,
         weights=basis.weights,
         budgets=times.budgets,
-        deadlines=times.deadlines,
+        deadlines=_latest([each.deadlines for each in by_class.values()]),
         prediction=_prediction(tenants),
         degradation=ladder(ask.load, answer, at, float(queue.max_requests.value or 1)),
         routing=_routing(ask, answer),
-        warnings=tuple(_warnings(ask, times, limits)),
+        warnings=tuple(_warnings(ask, limits, tenants)),
+    )
+
+
+def _of(ask: Ask, name: str) -> Ask:
+    """As if the budgets of a class were those of all."""
+    terms = msgspec.structs.replace(ask.terms, budgets=ask.terms.budgets_of(name), classes=())
+    return msgspec.structs.replace(ask, terms=terms)
+
+
+def _latest(deadlines: Sequence[DeadlineAdvice]) -> DeadlineAdvice:
+    """A pool has one of each for all classes: that of the class that may take longest."""
+
+    def last(figures: Iterable[Figure]) -> Figure:
+        return max(figures, key=lambda each: each.value or 0.0)
+
+    return DeadlineAdvice(
+        ttft_s=last(each.ttft_s for each in deadlines), total_s=last(each.total_s for each in deadlines)
     )
 
 
@@ -142,10 +163,10 @@ def prefill_gate(ask: Ask, at: Operating) -> Figure:
     return Figure(value=floor(tokens), reason=f"{reason}: {took} at the most that a prompt finds before it.")
 
 
-def _queue(ask: Ask, answer: Answer, at: Operating, times: Times) -> QueueAdvice:
+def _queue(answer: Answer, at: Operating, waits: dict[str, Figure]) -> QueueAdvice:
     serving = answer.replicas - answer.spare_replicas
     per_s = serving * at.sustained_per_s
-    wait_s = float(times.max_wait_s.value or 0.0)
+    wait_s = max(float(each.value or 0.0) for each in waits.values())
     requests = max(1, floor(per_s * wait_s))
     rate = f"{format_number(per_s)} requests/s" + (" without the spare ones" if answer.spare_replicas else "")
     return QueueAdvice(
@@ -157,7 +178,7 @@ def _queue(ask: Ask, answer: Answer, at: Operating, times: Times) -> QueueAdvice
             value=ceil(requests * at.request_tokens),
             reason=f"The same at {format_number(at.request_tokens)} tokens each: fewer, if they are longer.",
         ),
-        max_wait_s=dict.fromkeys(classes_of(ask.load), times.max_wait_s),
+        max_wait_s=waits,
     )
 
 
@@ -213,13 +234,26 @@ def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -
         hit_ratio=ask.load.prefix_hit_ratio,
         first_output_tokens=max(tenant.output_tokens for tenant in tenants),
         arrivals_cv2=ask.load.gap_cv**2,
+        ttft_mean_s=answer.ttft_s.mean if isfinite(answer.ttft_s.mean) else 0.0,
+        tpot_mean_s=answer.tpot_s.mean if isfinite(answer.tpot_s.mean) else at.step_s,
         users=ask.load.users,
         think_s=ask.load.think_s,
     )
     rate = answer.requests_per_s
     everybody = senders_of([Tenant(kinds=ask.load.kinds)], rate)[0]
     fleet = msgspec.structs.replace(fleet, request_credits=everybody.credits(fleet))
-    return limits_of(fleet, senders_of(tenants, rate))
+    senders, found = senders_of(tenants, rate), {}
+    for each in tenants:
+        own = tightest_ttft_s(ask, each)
+        found[each.name] = limits_of(msgspec.structs.replace(fleet, ttft_s=own), senders)[each.name]
+    return found
+
+
+def tightest_ttft_s(ask: Ask, tenant: Tenant) -> float | None:
+    """The least TTFT budget of the classes that a tenant asks in; None: none of them has one."""
+    names = {kind.class_ or DEFAULT for kind in tenant.kinds}
+    own = [ask.terms.budgets_of(name).ttft_s for name in sorted(names)]
+    return min((each for each in own if each is not None), default=None)
 
 
 def _routing(ask: Ask, answer: Answer) -> Choice:
@@ -238,11 +272,12 @@ def _routing(ask: Ask, answer: Answer) -> Choice:
     return Choice(value=RoutingPolicy.LEAST_TOKENS.value, reason=reason)
 
 
-def _warnings(ask: Ask, times: Times, limits: dict[str, TenantAdvice]) -> Iterator[str]:
+def _warnings(ask: Ask, limits: dict[str, TenantAdvice], tenants: Sequence[Tenant]) -> Iterator[str]:
     budget = ask.terms.budgets
+    budgets_s = {each.name: tightest_ttft_s(ask, each) or 0.0 for each in tenants}
     for name, each in limits.items():
         if each.holds_budget is False:
-            bound_s, budget_s = each.ttft_bound_s.value or 0.0, budget.ttft_s or 0.0
+            bound_s, budget_s = each.ttft_bound_s.value or 0.0, budgets_s[name]
             yield (
                 f"tenant {name}: if it and all others send all they may at once, its TTFT may reach "
                 f"{format_latency(bound_s)}, and the budget is {format_latency(budget_s)}. Shorter prompts, "

@@ -70,6 +70,9 @@ class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """What is reserved for an answer until a tenant's own answers are learned."""
     arrivals_cv2: float = 1.0
     """Squared coefficient of variation of the gaps between requests."""
+    ttft_mean_s: float = 0.0
+    tpot_mean_s: float = 0.0
+    """Of planned requests: how long what is reserved for an answer is held."""
     users: float | None = None
     """Of all tenants, who wait for their answers; None: requests come by themselves."""
     think_s: float = 0.0
@@ -112,6 +115,12 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
         """Squared coefficient of variation of its requests' tokens."""
         square = self._mean([(kind.prompt_tokens + kind.output_tokens) ** 2 for kind in self.tenant.kinds])
         return max(0.0, square / self.request_tokens**2 - 1)
+
+    def unlearned_credits(self, fleet: Fleet) -> float:
+        """Reserved beyond the cost of what it has under way (Little's law), until its answers are learned."""
+        output = self.tenant.output_tokens
+        stay_s = fleet.ttft_mean_s + output * fleet.tpot_mean_s
+        return self.requests_per_s * stay_s * max(0.0, fleet.first_output_tokens - output) * fleet.credits[2]
 
     def credits(self, fleet: Fleet) -> float:
         """The mean of its requests."""
@@ -290,11 +299,12 @@ def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
         bounds, within = {"default": most}, most
     # A bound for the worst that all can do at once is no reason to refuse what is planned.
     needed = burst_needed(load_of(fleet, sender), fleet.arrivals_cv2 + sender.tokens_cv2)
-    needed_tokens = needed * sender.request_tokens
+    unlearned = sender.unlearned_credits(fleet) / sender.credits(fleet)
+    needed_tokens = (needed + unlearned) * sender.request_tokens
     if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
         bounds["planned"] = min(needed_tokens, most)
         del bounds["prefill"]
-    # Whoever begins with all others at once asks again as often as he is refused: all places are free then.
+    # Who begins with all others asks again as often as he is refused; all places are free then.
     opening_tokens = _opening(fleet, sender) * sender.request_tokens
     if min(bounds.values()) < opening_tokens:
         bounds = {"opening": min(opening_tokens, most)}
@@ -324,8 +334,8 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
     burst_tokens = burst_s * per_minute / 60 / per_token
     bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
     cv2, load = fleet.arrivals_cv2 + sender.tokens_cv2, load_of(fleet, sender)
-    unlearned = max(0.0, fleet.first_output_tokens - sender.tenant.output_tokens) * fleet.credits[2]
-    first_requests = burst_s * per_minute / 60 / (sender.credits(fleet) + unlearned)
+    first_credits = burst_s * per_minute / 60 - sender.unlearned_credits(fleet)
+    first_requests = max(0.0, first_credits / sender.credits(fleet))
     return TenantAdvice(
         weight=sender.tenant.weight,
         tokens_per_minute=Figure(
@@ -359,12 +369,10 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
         within = format_number(max(0.0, bucket.within))
         return (
             f"{tokens}: its own planned requests need it, or more than {REFUSED_SHARE:.1%} of them would be "
-            f"refused; {within} are what the TTFT budget allows whatever all others do."
+            f"refused, from the first on; {within} are what the TTFT budget allows whatever all others do."
         )
     if bucket.bound == "opening":
-        within = format_number(max(0.0, bucket.within))
-        allowed = "" if fleet.ttft_s is None else f"; {within} are what the TTFT budget allows"
-        return f"{tokens}: its users may all begin in the same instant{allowed}."
+        return f"{tokens}: its users may all begin in the same instant, whatever that does to TTFT."
     assert fleet.ttft_s is not None
     left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
     if bucket.bound == "prefill":

@@ -40,7 +40,7 @@ def filling(crowd: AnyCrowd) -> float:
 
 def held(crowd: AnyCrowd, terms: Terms) -> bool:
     """Whether these users are within every budget."""
-    return crowd.latencies(terms).held(terms.budgets)
+    return crowd.latencies(terms).within(terms)
 
 
 def most_users(crowd: AnyCrowd, bearable: Callable[[AnyCrowd], bool]) -> int:
@@ -68,8 +68,7 @@ def room_of_users(crowd: AnyCrowd, terms: Terms, lost: int) -> tuple[Room, ...]:
         return most_users(crowd.having(replicas=count), lambda each: held(each, terms))
 
     isolated, pooled = most(1), most(left)
-    waits = terms.budgets.ttft_s is None and terms.budgets.e2e_s is None
-    words = f"P{100 * terms.percentile:g} {'waits nothing' if waits else 'holds its budgets'} "
+    words = f"P{100 * terms.percentile:g} {'holds its budgets' if terms.may_wait else 'waits nothing'} "
     words += f"to {isolated:,} users of one"
     if left > 1:
         words += f", {pooled:,} of {left} pooled"
@@ -109,7 +108,6 @@ def curve_of_users(crowd: AnyCrowd, terms: Terms) -> LoadCurve:
         if users and users <= most and not any(_same(point, users, near) for point in points):
             points.append(_point(crowd, terms, users))
     points.sort(key=lambda point: point.users or 0)
-    budgets = terms.budgets
 
     def rate_of(users: int | None) -> float:
         return crowd.having(users=users).rate_per_s if users else 0.0
@@ -121,8 +119,8 @@ def curve_of_users(crowd: AnyCrowd, terms: Terms) -> LoadCurve:
         asked_per_s=crowd.rate_per_s,
         knee_per_s=None if knee is None else rate_of(knee),
         held_per_s=rate_of(marked["budgets"]),
-        budgeted=any(value is not None for value in msgspec.structs.astuple(budgets)),
-        may_wait=budgets.ttft_s is not None or budgets.e2e_s is not None,
+        budgeted=any(value is not None for value in msgspec.structs.astuple(terms.budgets)),
+        may_wait=terms.may_wait,
         users=UsersOfCurve(asked=crowd.users, knee=knee, held=marked["budgets"] or 0, most=most),
         points=tuple(
             msgspec.structs.replace(

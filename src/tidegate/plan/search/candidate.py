@@ -13,6 +13,7 @@ from math import ceil, nan
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.alternatives import Point
 from tidegate.plan.answer import Gates, Impossible
@@ -54,6 +55,8 @@ class Whole:
             return None
         ttft_s, tpot_s = self.alone
         budgets = terms.budgets
+        if terms.classes:  # the tightest TTFT is not of all prompts
+            budgets = Budgets(tpot_s=budgets.tpot_s)
         if (budgets.ttft_s is not None and ttft_s > budgets.ttft_s) or (
             budgets.tpot_s is not None and tpot_s > budgets.tpot_s
         ):

@@ -168,7 +168,7 @@ def _terms(config: Config, replicas: int, common: Common) -> Terms:
         found[name] = getattr(common.terms.budgets, name) or tightest
     spare = min(1, replicas - 1) if common.spare_replicas is None else common.spare_replicas
     return msgspec.structs.replace(
-        common.terms, budgets=Budgets(**found), replicas=replicas, spare_replicas=spare
+        common.terms, budgets=Budgets(**found), classes=(), replicas=replicas, spare_replicas=spare
     )
 
 
@@ -180,5 +180,5 @@ def _load(path: Path, options: Options, budgets: Budgets) -> Load:
             problem = f"{path}: what comes is not known: there is no {beside.name} beside it"
             raise ConfigurationError([f"{problem}; write --traffic FILE, or --qps, --input and --output"])
         options = msgspec.structs.replace(options, traffic=str(beside))
-    found, _ = load_of(options, budgets)
+    found, _ = load_of(options, Terms(budgets=budgets))
     return found

@@ -18,9 +18,11 @@ from tidegate.plan.answer import LoadCurve
 from tidegate.plan.ask import Terms
 from tidegate.planning.curve.words import (
     curve_table,
+    end_of,
     figure_of,
     is_flat,
     levels,
+    load_at,
     percentiles_of,
     places,
     sentence,
@@ -77,11 +79,11 @@ class Drawn:
         columns = max(20, width - LEFT - 1)
         budget = levels(self._terms).get(self._name)
         names = percentiles_of(self._curve.percentile)
-        rates = [point.requests_per_s for point in self._curve.points]
+        loads = [load_at(point) for point in self._curve.points]
         drawn = [
             [value_at(figure_of(point, self._name), name) for point in self._curve.points] for name in names
         ]
-        x = Scale(low=0.0, high=self._curve.sustained_per_s, start=0, end=columns - 1)
+        x = Scale(low=0.0, high=end_of(self._curve), start=0, end=columns - 1)
         y = _vertical([value for each in drawn for value in each], budget)
         canvas = [[" "] * columns for _ in range(HEIGHT)]
         for name, at in places(self._curve):
@@ -92,12 +94,13 @@ class Drawn:
         for place in (0, 2, 1):  # the middle one is what was asked for, and lies above the others
             _line(
                 canvas,
-                [x(rate) for rate in rates],
+                [x(load) for load in loads],
                 [y(value) for value in drawn[place]],
                 glyphs.series[place],
             )
         head = self._legend(glyphs, width, logarithmic=y.logarithmic, budget=budget)
-        return [*head, *_framed(canvas, y, glyphs), *_foot(x, columns, glyphs)]
+        foot = _foot(x, columns, glyphs, users=self._curve.users is not None)
+        return [*head, *_framed(canvas, y, glyphs), *foot]
 
     def _legend(self, glyphs: Glyphs, width: int, *, logarithmic: bool, budget: float | None) -> list[str]:
         names = percentiles_of(self._curve.percentile)
@@ -167,15 +170,16 @@ def _framed(canvas: list[list[str]], y: Scale, glyphs: Glyphs) -> list[str]:
     ]
 
 
-def _foot(x: Scale, columns: int, glyphs: Glyphs) -> list[str]:
-    """The axis, with utilisation above the rates that it stands for."""
+def _foot(x: Scale, columns: int, glyphs: Glyphs, *, users: bool) -> list[str]:
+    """The axis, with utilisation above the rates that it stands for; of users with their numbers alone."""
     line = f"{'':>{LEFT}}{glyphs.corner}{glyphs.floor * columns}"
     ratios, rates = [" "] * (columns + LEFT + 2), [" "] * (columns + LEFT + 2)
     for step in range(0, 11, 2):
         at = LEFT + 1 + round(step / 10 * (columns - 1))
         _put(ratios, at, f"{step / 10:.0%}")
-        _put(rates, at, format_number(step / 10 * x.high) if step else "0/s")
-    return [line, "".join(ratios).rstrip(), "".join(rates).rstrip()]
+        told = f"{round(step / 10 * x.high):,}" if users else format_number(step / 10 * x.high)
+        _put(rates, at, told if step else "0 users" if users else "0/s")
+    return [line, *([] if users else ["".join(ratios).rstrip()]), "".join(rates).rstrip()]
 
 
 def _put(line: list[str], middle: int, text: str) -> None:

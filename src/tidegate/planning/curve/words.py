@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from tidegate.core.units import format_latency, format_number, format_ratio
-from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles
+from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles, UsersOfCurve
 from tidegate.plan.ask import Terms
 from tidegate.planning.columns import table_of
 
@@ -37,6 +37,8 @@ def heldable(curve: LoadCurve) -> str:
 
 def sentence(curve: LoadCurve) -> str:
     """Where the curve turns up, how far budgets hold, and where the load is."""
+    if curve.users is not None:
+        return _of_users(curve, curve.users)
     asked = f"P{100 * curve.percentile:g}"
     are = f"{curve.replicas:,} replicas" if curve.replicas != 1 else "1 replica"
     all_of_it = f"{are}, all up, sustain{'s' * (curve.replicas == 1)} {_rate(curve.sustained_per_s)}"
@@ -50,15 +52,43 @@ def sentence(curve: LoadCurve) -> str:
     return f"{all_of_it}. {knee}; {held}. The plan is for {_at(curve, curve.asked_per_s)}."
 
 
+def _of_users(curve: LoadCurve, users: UsersOfCurve) -> str:
+    """The same where the curve is over users."""
+    asked = f"P{100 * curve.percentile:g}"
+    are = f"{curve.replicas:,} replicas" if curve.replicas != 1 else "1 replica"
+    all_of_it = f"{are}, all up, sustain{'s' * (curve.replicas == 1)} {_rate(curve.sustained_per_s)}"
+    knee = f"TTFT {asked} has no knee"
+    if users.knee is not None:
+        knee = f"TTFT {asked} turns up at {users.knee:,} users, the knee"
+    held = f"{heldable(curve)} at {asked} up to {users.held:,} users ({_rate(curve.held_per_s)})"
+    if not users.held:
+        held = f"{heldable(curve)} at {asked} for not one user"
+    return f"{all_of_it}. {knee}; {held}. The plan is for {users.asked:,} users ({_rate(curve.asked_per_s)})."
+
+
+def load_at(point: CurvePoint) -> float:
+    """Where it lies along the curve: a rate, or a number of users."""
+    return point.requests_per_s if point.users is None else float(point.users)
+
+
+def end_of(curve: LoadCurve) -> float:
+    """Where the curve's axis ends."""
+    return curve.sustained_per_s if curve.users is None else float(curve.users.most)
+
+
 def curve_table(curve: LoadCurve) -> Table:
     """Coarse where little happens, and every marked point."""
     names = percentiles_of(curve.percentile)
     figures = [f"{figure}\n{name}" for figure in ("TTFT", "TPOT") for name in names]
-    table = table_of("used", "requests\nper s", *figures, text=("",))
-    for point in curve.points:
-        if point.marks or point.utilisation >= FINE or _round(point.utilisation):
+    table = table_of("used" if curve.users is None else "users", "requests\nper s", *figures, text=("",))
+    for number, point in enumerate(curve.points):
+        if curve.users is not None:
+            shown = bool(point.marks) or number % 3 == 0
+        else:
+            shown = bool(point.marks) or point.utilisation >= FINE or _round(point.utilisation)
+        if shown:
             table.add_row(
-                format_ratio(point.utilisation),
+                format_ratio(point.utilisation) if point.users is None else f"{point.users:,}",
                 format_number(point.requests_per_s),
                 *(format_latency(value_at(point.ttft_s, name)) for name in names),
                 *(format_latency(value_at(point.tpot_s, name)) for name in names),
@@ -75,11 +105,11 @@ def mark_word(curve: LoadCurve, mark: str) -> str:
 
 def places(curve: LoadCurve) -> list[tuple[str, float]]:
     """Marks with their rates: those that lie within the curve."""
-    found: Sequence[tuple[str, float | None]] = (
-        ("plan", curve.asked_per_s),
-        ("knee", curve.knee_per_s),
-    )
-    return [(name, at) for name, at in found if at is not None and at < curve.sustained_per_s]
+    asked, knee = curve.asked_per_s, curve.knee_per_s
+    if curve.users is not None:
+        asked, knee = float(curve.users.asked), curve.users.knee
+    found: Sequence[tuple[str, float | None]] = (("plan", asked), ("knee", knee))
+    return [(name, at) for name, at in found if at is not None and at < end_of(curve)]
 
 
 def levels(terms: Terms) -> dict[str, float]:

@@ -144,8 +144,9 @@ def _classes(lines: Lines, ask: Ask, advice: Advice) -> None:
     if len(classes) > 1:
         lines.comment("Highest priority first: put them in your order.")
     lines.key(0, "classes")
-    budgets = {name: value for name, value in msgspec.structs.asdict(ask.terms.budgets).items() if value}
     for name in classes:
+        own = msgspec.structs.asdict(ask.terms.budgets_of(name))
+        budgets = {figure: value for figure, value in own.items() if value}
         lines.key(1, name)
         _figure(lines, 2, "max_wait_s", advice.queue.max_wait_s[name])
         if budgets:

@@ -15,9 +15,11 @@ from tidegate.plan.offline import comparison
 from tidegate.planning.advice_table import advice_told
 from tidegate.planning.curve.words import (
     curve_table,
+    end_of,
     figure_of,
     is_flat,
     levels,
+    load_at,
     percentiles_of,
     places,
     sentence,
@@ -25,7 +27,7 @@ from tidegate.planning.curve.words import (
 )
 from tidegate.planning.files import taken, write_whole
 from tidegate.planning.html.parts import as_parts, as_table
-from tidegate.planning.table import changes, definitions, facts, latencies, room, schedule, waits
+from tidegate.planning.table import changes, classes, definitions, facts, latencies, room, schedule, waits
 from tidegate.simulate.html import elements
 from tidegate.simulate.html.plots import Axis, Level, Mark, Plot, Series, as_figure
 
@@ -61,6 +63,8 @@ def _body(answer: Answer, terms: Terms) -> Iterator[str]:
     else:
         yield "<h2>What requests meet</h2>"
         yield as_table(latencies(answer, terms))
+        if answer.classes:
+            yield as_table(classes(answer, terms))
     yield as_table(facts(answer))
     for kept in (answer.offload, answer.fleet):
         if kept is not None:
@@ -114,9 +118,9 @@ def _curve(curve: LoadCurve, terms: Terms) -> Iterator[str]:
 
 
 def _plot(curve: LoadCurve, terms: Terms, name: str) -> Plot:
-    rates = [point.requests_per_s for point in curve.points]
+    loads = [load_at(point) for point in curve.points]
     series = [
-        Series(name=each, x=rates, y=[value_at(figure_of(point, name), each) for point in curve.points])
+        Series(name=each, x=loads, y=[value_at(figure_of(point, name), each) for point in curve.points])
         for each in percentiles_of(curve.percentile)
     ]
     values = [value for each in series for value in each.y]
@@ -125,7 +129,12 @@ def _plot(curve: LoadCurve, terms: Terms, name: str) -> Plot:
     return Plot(
         title=f"{name} by load",
         series=series,
-        x=Axis(label="requests/s", shown=format_number, least=0.0, most=curve.sustained_per_s),
+        x=Axis(
+            label="requests/s" if curve.users is None else "users",
+            shown=format_number,
+            least=0.0,
+            most=end_of(curve),
+        ),
         y=Axis(label=name, shown=format_latency, logarithmic=logarithmic, least=None if logarithmic else 0.0),
         marks=[Mark(at, f"{word}: {format_number(at)}", low=not logarithmic) for word, at in places(curve)],
         levels=[] if budget is None else [Level(budget, f"budget: {format_latency(budget)}")],
