@@ -22,6 +22,7 @@ from tidegate.plan.laws.speculating import (
     SpeculatingBatch,
     batch_of,
     by_luck,
+    of_tokens,
     pace_of,
     steps_for,
     tpot_of,
@@ -155,6 +156,7 @@ def test_what_is_of_tokens_stays() -> None:
     batch = batch_of(case, lengths)
     assert isinstance(batch, SpeculatingBatch)
     assert (batch.kv_gate, batch.context_tokens) == (plain.kv_gate, plain.context_tokens)
+    assert of_tokens(batch).decode_steps == of_tokens(plain).decode_steps == 200
     assert batch.engine.max_batched_tokens == 2048 - 3 * 32
     assert batch.decode_s(4) == pytest.approx(CURVE.step_s(4, 4 * (1100.5 + 3), [], 12))
 
