@@ -2,8 +2,8 @@
 
 All classes share the batches of an engine, and what is waited for in it: there, a request's own prompt is all
 that tells it from others. So the TTFT of a class is that of all requests, less what their own prompts take,
-plus what those of the class do; TPOT is that of all in the mean, and varies less over longer answers, as means
-of more steps do; E2E adds the class's own answers to both. The gateway serves a higher class first where
+plus what those of the class do; TPOT is that of all in the mean, and varies less over longer answers, being a
+mean of more steps; E2E adds the class's own answers to both. The gateway serves a higher class first where
 requests wait for a place, which they hardly do where budgets hold: it is not in these figures, which are too
 low for the lowest class where places are waited for.
 """

@@ -68,7 +68,8 @@ def _apart(options: Options, terms: Terms) -> Question:
     front = front_of(options, replica)
     load, hours = load_of(options, terms)
     ask = Ask(load=load, replica=replica, terms=_priced(terms_apart(options, terms, front, replica), replica))
-    return Question(ask=ask, front=front, hours=hours)
+    told = "prompts apart from decoding: classes are not told apart, the tightest of their budgets hold for all"
+    return Question(ask=ask, front=front, hours=hours, notes=(told,) if terms.classes else ())
 
 
 def _batch_work(options: Options) -> Question:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import exp, log
+from math import exp, inf, log
 from typing import Any
 
 import msgspec
@@ -11,11 +11,12 @@ import pytest
 from tidegate.core.curve import Linear
 from tidegate.core.records import Budgets
 from tidegate.plan.advice.advising import advise
+from tidegate.plan.advice.limits import Fleet, senders_of
 from tidegate.plan.advice.own_burst import REFUSED_SHARE, beyond_the_rate, burst_needed, refused_ratio
 from tidegate.plan.advised import Advice, rounded_down, rounded_up
 from tidegate.plan.answer import Answer, Gates, Percentiles
 from tidegate.plan.answering import answer_to
-from tidegate.plan.ask import Ask, HandFigures, Kind, Load, Replica, Terms
+from tidegate.plan.ask import Ask, ClassBudgets, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.tenants import Tenant, longest, tenants_of
 
@@ -279,6 +280,67 @@ def test_a_bucket_that_is_deep_enough() -> None:
         assert refused_ratio(load, burst_needed(load, cv2), cv2) == pytest.approx(REFUSED_SHARE)
     assert burst_needed(0.0005, 1.0) == 1
     assert burst_needed(1.0, 1.0) == burst_needed(2.0, 1.0) == float("inf")
+
+
+def test_a_class_is_advised_by_its_own_budgets() -> None:
+    """Each waits as long as its own TTFT allows; a pool's deadlines are of the class that may take longest.
+
+    Limits of a tenant are bounded by the budgets of the classes that it asks in; none bounds who has none.
+    """
+    kinds = (
+        Kind(prompt_tokens=500, output_tokens=50, share=2, tenant="a", class_="chat"),
+        Kind(prompt_tokens=1_000, output_tokens=100, share=1, tenant="b", class_="batch"),
+    )
+    classes = (
+        ClassBudgets(name="chat", budgets=Budgets(ttft_s=1.0)),
+        ClassBudgets(name="batch", budgets=Budgets(e2e_s=60.0)),
+    )
+    load = Load(kinds=kinds, requests_per_s=3.0)
+    question = asked(1.0, load, e2e_s=60.0, classes=classes)
+    answer = answer_to(question)
+    assert isinstance(answer, Answer)
+    found = advise(question, answer)
+
+    def alone(**budgets: float) -> Advice:
+        terms = Terms(budgets=Budgets(**budgets), spare_replicas=0)
+        return advise(msgspec.structs.replace(question, terms=terms), answer)
+
+    chat, batch = alone(ttft_s=1.0), alone(e2e_s=60.0)
+    assert found.queue.max_wait_s == {
+        "chat": chat.queue.max_wait_s["chat"],
+        "batch": batch.queue.max_wait_s["batch"],
+    }
+    assert found.deadlines.ttft_s == batch.deadlines.ttft_s
+    assert found.tenants["a"].burst_within_budget_tokens is not None
+    assert found.tenants["b"].burst_within_budget_tokens is None
+    assert found.tenants["b"].burst_s.value == pytest.approx(60)
+
+
+def test_a_bucket_holds_what_is_reserved_before_answers_are_learned() -> None:
+    """Of 6 requests/s, each 0.5 s under way, three hold 950 - 50 output tokens too many, at 1 credit each."""
+    short = Kind(prompt_tokens=500, output_tokens=50, share=3, tenant="short")
+    long = Kind(prompt_tokens=500, output_tokens=950, share=1, tenant="long")
+    fleet = Fleet(
+        replicas=1,
+        prefill_tokens_per_s=inf,
+        admitted_per_s=20.0,
+        request_credits=775.0,
+        free_places=100.0,
+        gate_tokens=0.0,
+        step_s=0.01,
+        delivery_s=0.0,
+        ttft_s=None,
+        credits=(1.0, 1.0, 1.0),
+        hit_ratio=0.0,
+        first_output_tokens=950.0,
+        ttft_mean_s=0.1,
+        tpot_mean_s=0.008,
+    )
+    load = Load(kinds=(short, long), requests_per_s=8.0)
+    one, other = senders_of(tenants_of(load, {}), 8.0)
+
+    assert one.unlearned_credits(fleet) == pytest.approx(6 * (0.1 + 50 * 0.008) * 900)
+    assert other.unlearned_credits(fleet) == 0
 
 
 def test_users_who_begin_together_are_let_in() -> None:
