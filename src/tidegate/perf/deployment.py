@@ -116,17 +116,24 @@ def _shards(deployment: Deployment) -> list[str]:
     layers = deployment.model.layers
     uneven = sorted(count for count in _heads(deployment.model) if count % tp)
     if uneven:
-        problems.append(f"tp: {uneven[0]} attention heads cannot be shared by {tp} devices")
+        problems.append(
+            f"tp: {uneven[0]} attention heads cannot be shared by {tp} devices; give a divisor of them"
+        )
     counts = {group.feed_forward.count for group in layers if isinstance(group.feed_forward, Experts)}
     if deployment.stage_devices % deployment.ep:
-        problems.append(f"ep: {deployment.stage_devices} devices are not a multiple of {deployment.ep}")
+        problems.append(
+            f"ep: {deployment.stage_devices} devices are not a multiple of {deployment.ep}; "
+            "give a divisor of them"
+        )
     elif deployment.ep > 1 and not counts:
         problems.append(f"ep: {deployment.model.name} has no experts to share out")
     elif any(count < deployment.ep for count in counts):
-        problems.append(f"ep: {min(counts)} experts are too few for {deployment.ep} devices")
+        problems.append(
+            f"ep: {min(counts)} experts are too few for {deployment.ep} devices; give that many at most"
+        )
     depth = sum(group.count for group in layers)
     if deployment.pp > depth:
-        problems.append(f"pp: {depth} layers are too few for {deployment.pp} stages")
+        problems.append(f"pp: {depth} layers are too few for {deployment.pp} stages; give that many at most")
     return problems
 
 

@@ -8,13 +8,16 @@ import msgspec
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
-from tidegate.core.units import format_duration, seconds_of
+from tidegate.core.units import format_duration
 from tidegate.plan.arrivals import Hour, Stream, hours_of, load_of_streams
 from tidegate.plan.ask import USERS_CV, Ask, ClassBudgets, HandFigures, Kind, Load, Replica, Terms
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.offline import INTERACTIVE, MAX_BATCHED_TOKENS, MAX_NUM_SEQS, TARGET_UTILISATION
-from tidegate.planning.numbers import count_of, duration_of, number_of, percentile_of, ratio_of
+from tidegate.planning.numbers import count_of, duration_of, number_of, pause_of, percentile_of, ratio_of
 from tidegate.planning.options import Options, check_together
+
+MOST_AT_ONCE = 10_000
+"""In a replica by hand figures: ten times what engines are started with."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +146,7 @@ def _load_by_hand(options: Options, hits: float) -> Load:
         peak_ratio=peak,
         prefix_hit_ratio=hits,
         users=count_of("--users", options.users, "users") if options.users is not None else None,
-        think_s=0.0 if options.think in (None, "0") else seconds_of("--think", options.think),
+        think_s=pause_of("--think", options.think or "0"),
     )
 
 
@@ -173,6 +176,9 @@ def _hand_figures(throughput: str, terms: Terms) -> HandFigures:
     if terms.budgets.tpot_s is None:
         problem = "--throughput: how fast must each request be; write --tpot TIME, as in --tpot 20ms"
         raise ConfigurationError([problem])
+    if (at_once := figure * terms.budgets.tpot_s) > MOST_AT_ONCE:
+        problem = f"--throughput and --tpot: they are {at_once:,.0f} requests at once in one replica"
+        raise ConfigurationError([f"{problem}; check both, for {MOST_AT_ONCE:,} are the most"])
     return HandFigures(tokens_per_s=figure, tpot_s=terms.budgets.tpot_s)
 
 

@@ -7,7 +7,6 @@ nan are told in a sentence, to people and as data alike.
 from __future__ import annotations
 
 import re
-from math import inf
 
 from tidegate.core.errors import ConfigurationError
 from tidegate.core.text import printable
@@ -20,20 +19,30 @@ _THOUSANDS = {"k": (1000, 1024), "m": (1_000_000, 1_048_576)}
 _PER_S = {"/s": 1.0, "/sec": 1.0, "/min": 60.0, "/m": 60.0, "/h": 3600.0, "/hour": 3600.0, "/d": 86_400.0}
 
 
+LEAST, MOST = 1e-9, 1e12
+"""Of numbers above 0: what is beyond is a slip of the keyboard, and would overflow in a product."""
+MOST_OF = {"replicas": 100_000, "accelerators": 1_000_000}
+LONGEST_S = 10 * 365 * 86_400.0
+"""Of times, for the same reason: ten years."""
+
+
 def number_of(option: str, text: str, unit: str, *, least: float = 0.0, above: bool = True) -> float:
-    """The number, above `least` (or at least it), finite. Raises ConfigurationError, naming the option."""
+    """The number, above `least` (or at least it), at most `MOST`. ConfigurationError names the option."""
     value = _plain(option, text, unit)
-    if not (value > least if above else value >= least) or value == inf:
-        bound = f"{'above' if above else 'at least'} {least:g}"
-        raise ConfigurationError(
-            [f"{option}: {printable(text)!r} cannot be; give {unit} {bound}, and finite"]
-        )
+    bound = f"{'above' if above else 'at least'} {least:g}"
+    if not (value > least if above else value >= least):
+        raise ConfigurationError([f"{option}: {printable(text)!r} cannot be; give {unit} {bound}"])
+    if value > MOST or 0 < value < LEAST:
+        problem = f"{option}: {printable(text)!r} is too {'large' if value > MOST else 'small'} to plan with"
+        raise ConfigurationError([f"{problem}; give {unit} from {max(least, LEAST):g} to {MOST:,.0f}"])
     return value
 
 
 def count_of(option: str, text: str, unit: str, *, least: int = 1) -> int:
     """The same for what is counted."""
     value = number_of(option, text, unit, least=least, above=False)
+    if value > (most := MOST_OF.get(unit, MOST)):
+        raise ConfigurationError([f"{option}: {value:,.0f} are too many; give {most:,} {unit} at most"])
     if value != int(value):
         raise ConfigurationError([f"{option}: {printable(text)!r} is no whole number of {unit}"])
     return int(value)
@@ -51,10 +60,18 @@ def ratio_of(option: str, text: str, *, most: float = 1.0) -> float:
 
 
 def duration_of(option: str, text: str) -> float:
-    """Seconds, above 0."""
-    seconds = seconds_of(option, text)
-    if not seconds > 0:
+    """Seconds, above 0, and ten years at most."""
+    seconds = pause_of(option, text)
+    if not seconds >= LEAST:
         raise ConfigurationError([f"{option}: {printable(text)!r} is no time to do anything in; give more"])
+    return seconds
+
+
+def pause_of(option: str, text: str) -> float:
+    """Seconds, from 0 on, which needs no unit, and ten years at most."""
+    seconds = 0.0 if text.strip() == "0" else seconds_of(option, text)
+    if seconds > LONGEST_S:
+        raise ConfigurationError([f"{option}: {printable(text)!r} is too long to plan with; give less"])
     return seconds
 
 
