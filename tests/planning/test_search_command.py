@@ -164,6 +164,31 @@ def test_disaggregated_of_two_kinds() -> None:
     assert "decoding, 4 x NVIDIA H100 SXM" in text
 
 
+def test_disaggregated_sides_that_are_chosen_apart() -> None:
+    """The plan is of the pair that was found, or of the one that was asked for."""
+    some = (
+        "--model",
+        "Llama-3.1-70B",
+        "--gpu",
+        "h100-sxm",
+        "--tp",
+        "any",
+        "--quant",
+        "fp8",
+        "--disaggregated",
+    )
+    answer = answered(*some, *LONG)
+    best, apart = answer["search"]["points"][0], answer["disaggregated"]
+
+    assert apart["prefill_accelerators_per_replica"] == best["prefill_tp"]
+    assert apart["decode_accelerators_per_replica"] == best["tp"]
+    assert answer["cost_per_hour"] == pytest.approx(best["cost_per_hour"])
+    fixed = answered(*some, "--prefill-tp", "8", *LONG)
+    assert fixed["disaggregated"]["prefill_accelerators_per_replica"] == 8
+    assert {each["prefill_tp"] for each in fixed["search"]["points"]} == {8}
+    assert fixed["cost_per_hour"] >= answer["cost_per_hour"]
+
+
 def test_disaggregated_for_users() -> None:
     """What 200 users who think for 10 s come to send."""
     answer = answered(*APART, *LONG[2:], "--users", "200", "--think", "10s")

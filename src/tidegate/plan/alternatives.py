@@ -41,6 +41,10 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     ttft_s: float
     """At the percentile that was asked for, as the next; null for batch work."""
     tpot_s: float
+    prefill_accelerator: str | None = None
+    """Of those for prompts, where prompts are apart; None: each does both, here and below."""
+    prefill_tp: int | None = None
+    prefill_accelerators_per_replica: int | None = None
     on_front: bool = False
     """Of all that have a price, nothing is as cheap and as fast, and better in one of the three."""
 

@@ -35,6 +35,7 @@ def front_of(options: Options, decode: Replica) -> Front:
 
 def terms_apart(options: Options, terms: Terms, front: Front, decode: Replica) -> Terms:
     """Of what there is none is spare where there are not two of each kind, unless that is said too."""
+    terms = msgspec.structs.replace(terms, replicas=None)  # of both kinds, which `front` has
     if options.spare is None and front.given and not any(front.splits(decode, terms.spare_replicas)):
         return msgspec.structs.replace(terms, spare_replicas=0)
     return terms

@@ -54,12 +54,28 @@ def _cost(point: Point, searched: Searched) -> str:
 
 def named(point: Point) -> str:
     """As `4 replicas of 2 x h100-sxm (fp8 weights, bf16 KV)`."""
-    each = f"{point.accelerators // point.replicas} x {point.accelerator}"
+    each = f"{_devices(point)} x {point.accelerator}"
     replicas = f"{point.replicas:,} replica{'s' * (point.replicas != 1)}"
     if point.prefill_replicas is not None:
-        replicas = f"{point.prefill_replicas:,} replicas for prompts and "
-        replicas += f"{point.replicas - point.prefill_replicas:,} that decode"
+        own = "" if _alike(point) else f" of {_prefill(point)}"
+        replicas = f"{point.prefill_replicas:,} replica{'s' * (point.prefill_replicas != 1)}{own} for prompts"
+        replicas += f" and {point.replicas - point.prefill_replicas:,} that decode"
     return f"{replicas} of {each} ({point.weights} weights, {point.kv} KV)"
+
+
+def _devices(point: Point) -> int:
+    """Of a replica that decodes, where prompts are apart."""
+    prefill = (point.prefill_replicas or 0) * (point.prefill_accelerators_per_replica or 0)
+    return (point.accelerators - prefill) // (point.replicas - (point.prefill_replicas or 0))
+
+
+def _prefill(point: Point) -> str:
+    return f"{point.prefill_accelerators_per_replica} x {point.prefill_accelerator}"
+
+
+def _alike(point: Point) -> bool:
+    """Whether prompts are computed on replicas like those that decode."""
+    return _prefill(point) == f"{_devices(point)} x {point.accelerator}"
 
 
 def alternatives(found: Found, terms: Terms) -> RenderableType:
@@ -113,9 +129,13 @@ def _costs(point: Point) -> list[str]:
 
 
 def _short(point: Point) -> str:
-    each = point.accelerators // point.replicas
     copies = f" dp {point.attention_dp}" if point.attention_dp > 1 else ""
-    return f"{each} x {point.accelerator}{copies}"
+    told = f"{_devices(point)} x {point.accelerator}{copies}"
+    if point.prefill_replicas is None or _alike(point):
+        return told
+    same = point.prefill_accelerator == point.accelerator
+    own = f"{point.prefill_accelerators_per_replica}" if same else _prefill(point)
+    return f"{own} + {told}"
 
 
 def _replicas(point: Point) -> str:

@@ -5,6 +5,7 @@ A search answers with a configuration, and the plan goes on as if its options ha
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,6 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
         return options, None
     check_together(options)
     from tidegate.plan.answer import Impossible
-    from tidegate.plan.disaggregated.link import Link
-    from tidegate.planning.numbers import rate_of
     from tidegate.planning.telling import refuse
 
     space = _space(options)
@@ -42,15 +41,18 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
         raise ConfigurationError(
             ["--price: of which accelerator; give prices in a catalogue file and write --catalog FILE"]
         )
-    link = None if options.link is None else Link(bytes_per_s=rate_of("--link", options.link))
+    if options.gpus is not None and options.disaggregated and len(space.accelerators) > 1:
+        raise ConfigurationError(["--gpus: of which accelerator; write one --gpu, or --replicas"])
     if not json:
         typer.echo(_looking(space), err=True)
     from tidegate.plan.search.cheapest import search  # after what is said at once
+    from tidegate.planning.apart import front_of
 
-    found = search(space, _asker(options), kinds=_kinds(options), link=link)
+    found = search(space, _asker(options), kinds=_kinds(options), front_for=partial(front_of, options))
     if isinstance(found, Impossible):
         raise refuse(found, json=json)
-    deployment = found.deployment
+    deployment, best = found.deployment, found.best
+    other = best.prefill_tp is not None and not options.said(["prefill_gpu", "prefill_tp"])
     return (
         msgspec.structs.replace(
             options,
@@ -61,6 +63,8 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
             quant=deployment.precision,
             kv_quant=deployment.kv,
             disaggregated=found.kind == "disaggregated",
+            prefill_gpu=best.prefill_accelerator if other else options.prefill_gpu,
+            prefill_tp=f"{best.prefill_tp}" if other else options.prefill_tp,
         ),
         found,
     )
@@ -136,6 +140,7 @@ def _asker(options: Options) -> Callable[[Deployment], Ask]:
     """The question about one deployment: only the replica, and what follows from it, differs."""
     from tidegate.plan.ask import Ask
     from tidegate.plan.deployed import deployed
+    from tidegate.planning.apart import front_of, terms_apart
     from tidegate.planning.asking import batch_options, load_of, terms_for, terms_of
     from tidegate.planning.replicas import limited
 
@@ -148,6 +153,9 @@ def _asker(options: Options) -> Callable[[Deployment], Ask]:
     def ask_for(deployment: Deployment) -> Ask:
         replica = deployed(deployment)
         replica = msgspec.structs.replace(replica, engine=limited(replica.engine, options))
-        return Ask(load=load, replica=replica, terms=terms_for(options, terms, replica))
+        own = terms_for(options, terms, replica)
+        if options.disaggregated:
+            own = terms_apart(options, own, front_of(options, replica), replica)
+        return Ask(load=load, replica=replica, terms=own)
 
     return ask_for

@@ -20,6 +20,7 @@ from tidegate.plan.deployed import deployed
 from tidegate.plan.search.candidate import Whole
 from tidegate.plan.search.candidates import Space, precisions_of
 from tidegate.plan.search.cheapest import Searched, search
+from tidegate.plan.search.pairs import FrontFor
 from tidegate.plan.search.pareto import front
 from tidegate.plan.sizing import Size, size_of
 
@@ -40,7 +41,12 @@ def space(names: Iterable[str], model: str = "Llama-3.1-8B", **values: object) -
 
 
 def asked(
-    where: Space, load: Load, terms: Terms = TERMS, *, kinds: tuple[str, ...] = ("aggregated",)
+    where: Space,
+    load: Load,
+    terms: Terms = TERMS,
+    *,
+    kinds: tuple[str, ...] = ("aggregated",),
+    front_for: FrontFor | None = None,
 ) -> Searched | Impossible:
     """What a search answers, at the catalogue's prices or those in the space."""
 
@@ -49,7 +55,7 @@ def asked(
         priced = msgspec.structs.replace(terms, per_hour_usd=price.per_hour_usd if price else None)
         return Ask(load=load, replica=deployed(deployment), terms=priced)
 
-    return search(where, ask_for, kinds=kinds)
+    return search(where, ask_for, kinds=kinds, front_for=front_for)
 
 
 def found(

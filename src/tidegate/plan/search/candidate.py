@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from math import ceil, nan
+from math import ceil, inf, nan
 
 import msgspec
 
@@ -24,6 +24,7 @@ from tidegate.plan.closed.inside import Inside
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
+from tidegate.plan.disaggregated.splitting import most_of
 from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
@@ -33,6 +34,8 @@ AskFor = Callable[[Deployment], Ask]
 """The question about one of them; ConfigurationError where there is not even room for its weights."""
 Key = tuple[float, float, float]
 """By which one is better than another: cost, then more bits of weights, then of the cache."""
+NEVER: Key = (inf, 0.0, 0.0)
+"""Of what cannot be."""
 
 
 class Whole:
@@ -200,7 +203,7 @@ class Apart:
         self.ask, self.deployment, self.front = ask, deployment, front
         assert isinstance(ask.replica, Replica)
         self.replica = ask.replica
-        self.priced = ask.terms.per_hour_usd is not None
+        self.priced = ask.terms.per_hour_usd is not None and front.price(ask) is not None
         self._bits = tuple(-bits for bits in bits_of(deployment))
 
     @cached_property
@@ -230,20 +233,27 @@ class Apart:
     @cached_property
     def floor(self) -> Key:
         """No plan for it is better."""
-        assert self.station is not None
-        return self._key(sum(least_replicas(self.ask, self.station, self.ask.load.requests_per_s or 0.0)))
+        sides, rate = self.station, self.ask.load.requests_per_s
+        assert sides is not None
+        if rate is None and self.ask.load.users is None:
+            splits = list(self.front.splits(self.replica, self.ask.terms.spare_replicas))
+            return min((self._key(each, most_of(self.ask, sides, each)) for each in splits), default=NEVER)
+        return self._key(least_replicas(self.ask, sides, rate or 0.0), rate or 0.0)
 
     @cached_property
     def size(self) -> SizeApart | None:
         """In full; None where it does not hold the budgets."""
         found = size_apart(self.ask, self.front, self.station)
-        return found if isinstance(found, SizeApart) else None
+        if not isinstance(found, SizeApart) or min(found.prefill_spare, found.decode_spare) < 0:
+            return None
+        most = found.most_per_s
+        return found if most is None or found.requests_per_s <= most * (1 + NEAR) else None
 
     @cached_property
     def key(self) -> Key | None:
         """How good it is; None where it does not hold the budgets."""
         size = self.size
-        return None if size is None else self._key(size.prefill_replicas + size.decode_replicas)
+        return None if size is None else self._key(size.counts, size.requests_per_s)
 
     @cached_property
     def point(self) -> Point:
@@ -264,11 +274,26 @@ class Apart:
             ttft_s=size.latencies.ttft_s.at_percentile,
             tpot_s=size.latencies.tpot_s.at_percentile,
         )
-        return msgspec.structs.replace(found, prefill_replicas=size.prefill_replicas)
+        prefill, cost = self.front.prefill, self.front.cost(self.ask, *size.counts)
+        assert prefill.deployment is not None
+        per_million = None if cost is None else cost / per_hour_tokens(self.ask, size.requests_per_s) * 1e6
+        return msgspec.structs.replace(
+            found,
+            prefill_replicas=size.prefill_replicas,
+            prefill_accelerator=prefill.deployment.accelerator.name,
+            prefill_tp=prefill.deployment.tp,
+            prefill_accelerators_per_replica=prefill.accelerators,
+            cost_per_hour=cost,
+            cost_per_million_output_tokens=per_million,
+        )
 
-    def _key(self, replicas: float) -> Key:
-        rate = self.ask.load.requests_per_s or 0.0
-        return cost_key(self.ask, replicas * self.replica.accelerators, rate), *self._bits  # type: ignore[return-value]
+    def _key(self, counts: tuple[int, int], rate: float) -> Key:
+        cost = self.front.cost(self.ask, *counts)
+        if cost is None:
+            cost = counts[0] * self.front.prefill.accelerators + counts[1] * self.replica.accelerators
+        if self.ask.load.requests_per_s is None and self.ask.load.users is None:
+            cost = cost / per_hour_tokens(self.ask, rate) * 1e6
+        return cost, *self._bits  # type: ignore[return-value]
 
 
 Candidate = Whole | Apart

@@ -21,11 +21,10 @@ from tidegate.perf.precisions import BITS
 from tidegate.plan.alternatives import Found, Point, RuledOut
 from tidegate.plan.answer import Impossible
 from tidegate.plan.ask import Ask
-from tidegate.plan.disaggregated.front import Front, link_of
-from tidegate.plan.disaggregated.link import Link
 from tidegate.plan.disaggregated.sizing import size_apart
 from tidegate.plan.search.candidate import Apart, AskFor, Candidate, Key, Whole
 from tidegate.plan.search.candidates import Space
+from tidegate.plan.search.pairs import FrontFor, front_alike, pairs_of
 from tidegate.plan.search.pareto import Goods, dominated, front
 from tidegate.plan.search.shortfalls import no_room, not_within
 from tidegate.plan.search.speeds import speeds_of
@@ -59,15 +58,20 @@ class Searched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def search(
-    space: Space, ask_for: AskFor, *, kinds: Collection[str] = KINDS, link: Link | None = None
+    space: Space, ask_for: AskFor, *, kinds: Collection[str] = KINDS, front_for: FrontFor | None = None
 ) -> Searched | Impossible:
-    """Of all that the space has. `link`: of disaggregated ones; None: the catalogue's."""
-    return _Search(space, ask_for, kinds, link).searched()
+    """Of all that the space has. `front_for`: what is before replicas that decode; None: others like them.
+
+    Where only disaggregated ones are asked for, and not which compute prompts, both kinds are chosen.
+    """
+    return _Search(space, ask_for, kinds, front_for).searched()
 
 
 class _Search:
-    def __init__(self, space: Space, ask_for: AskFor, kinds: Collection[str], link: Link | None) -> None:
-        self._space, self._link, self._kinds = space, link, kinds
+    def __init__(
+        self, space: Space, ask_for: AskFor, kinds: Collection[str], front_for: FrontFor | None
+    ) -> None:
+        self._space, self._front_for, self._kinds = space, front_for or front_alike, kinds
         self._deployments = 0
         self._candidates: list[Whole] = []
         self._impossible: dict[str, list[Whole]] = {}
@@ -139,20 +143,22 @@ class _Search:
         """Of each shape, in the precision that is best where replicas do both."""
         if "disaggregated" not in self._kinds:
             return
+        alike: list[Apart] = []
         for group in _groups(wholes, _by_shape):
             load, terms = group[0].ask.load, group[0].ask.terms
-            if load.requests_per_s is None or terms.replicas is not None:
+            if "aggregated" in self._kinds and (load.requests_per_s is None or terms.replicas is not None):
                 return
             known = [each for each in group if "key" in each.__dict__ and each.key is not None]
             like = min(known, key=_exact_key) if known else min(group, key=lambda each: each.floor)
-            apart = Apart(like.ask, like.deployment, self._front(like))
+            apart = Apart(like.ask, like.deployment, self._front_for(like.replica))
             if apart.station is not None:
+                alike.append(apart)
+        self._aparts += alike
+        yield from alike
+        if "aggregated" not in self._kinds:
+            for apart in pairs_of(alike):
                 self._aparts.append(apart)
                 yield apart
-
-    def _front(self, one: Whole) -> Front:
-        """Replicas for prompts of its deployment too."""
-        return Front(prefill=one.replica, link=self._link or link_of(one.deployment))
 
     def _found(self, chosen: Sequence[Candidate], others: Sequence[Candidate]) -> Found:
         ordered = sorted(chosen, key=lambda each: _goods(each))
@@ -200,7 +206,7 @@ class _Search:
         return None if "aggregated" in self._kinds else self._why_not_apart
 
     def _why_not_apart(self, one: Whole) -> Impossible:
-        found = size_apart(one.ask, self._front(one))
+        found = size_apart(one.ask, self._front_for(one.replica))
         if isinstance(found, Impossible):
             return found
         return Impossible(  # its shape or its bits were not those that were tried apart
