@@ -124,6 +124,22 @@ def test_what_is_written_guesses_as_the_plan_does(tmp_path: Path) -> None:
     assert not any("speculation" in note for note in first["notes"])
 
 
+def test_a_profile_guesses_as_it_says(tmp_path: Path) -> None:
+    """With `speculation` in its file a replica makes tokens faster than without; no `--draft` is needed."""
+    told = "curve: {type: linear, a_s: 0.01, b_s_per_sequence: 1.0e-5, d_s_per_prefill_token: 2.0e-5}\n"
+    engine = "replica: {max_num_seqs: 64, max_batched_tokens: 4096, kv_tokens: 400000, context_tokens: 8192"
+    paths = [tmp_path / "guessing.yaml", tmp_path / "plain.yaml"]
+    for path, more in zip(
+        paths, (", speculation: {draft_tokens: 3, acceptance_ratio: 0.7}}", "}"), strict=True
+    ):
+        path.write_text(f"{told}{engine}{more}\n")
+    guessing, plain = (
+        answered("--profile", str(path), "--input", "500", "--output", "200", "--qps", "2") for path in paths
+    )
+    assert plain["tpot_s"]["mean"] / guessing["tpot_s"]["mean"] == pytest.approx(2.5, rel=0.1)
+    assert guessing["speculation"] is None
+
+
 def test_a_search_takes_guesses_for_given() -> None:
     """Of each accelerator; what it finds guesses as was asked."""
     found = answered(
@@ -132,3 +148,5 @@ def test_a_search_takes_guesses_for_given() -> None:
     assert found["speculation"]["draft"] == "EAGLE head"
     assert found["search"] is not None
     assert all(each["kind"] == "aggregated" for each in found["search"]["points"])
+    for each in found["search"]["speeds"]:
+        assert each["tokens_per_s"] < each["most_tokens_per_s"]

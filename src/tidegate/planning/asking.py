@@ -71,7 +71,9 @@ def _apart(options: Options, terms: Terms) -> Question:
     front = front_of(options, replica)
     load, hours = load_of(options, terms)
     ask = Ask(load=load, replica=replica, terms=_priced(terms_apart(options, terms, front, replica), replica))
-    told = "prompts apart from decoding: classes are not told apart, the tightest of their budgets hold for all"
+    told = (
+        "prompts apart from decoding: classes are not told apart, the tightest of their budgets hold for all"
+    )
     return Question(ask=ask, front=front, hours=hours, notes=(told,) if terms.classes else ())
 
 

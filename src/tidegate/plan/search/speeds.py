@@ -1,7 +1,7 @@
 """How fast is one sequence decoded on each accelerator, at most and about?
 
-Each token reads every weight, whatever the batch: bandwidth over weights is a bound that nothing without
-speculation passes, and the order of accelerators follows it.
+Each step reads every weight, whatever the batch: bandwidth over weights, times the tokens of a step where the
+engine guesses ahead, is a bound that nothing passes, and the order of accelerators follows it.
 """
 
 from __future__ import annotations
@@ -58,6 +58,6 @@ def _speed(candidate: Whole) -> Speed:
         weights=deployment.precision,
         weights_bytes=token_bytes(deployment),
         bandwidth_bytes_per_s=deployment.stage_devices * deployment.accelerator.bandwidth_bytes_per_s,
-        most_tokens_per_s=most_tokens_per_s(deployment),
+        most_tokens_per_s=most_tokens_per_s(deployment) * batch.engine.tokens_per_step,
         tokens_per_s=batch.engine.tokens_per_step / batch.decode_s(1),
     )
