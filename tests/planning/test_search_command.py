@@ -189,6 +189,16 @@ def test_disaggregated_sides_that_are_chosen_apart() -> None:
     assert fixed["cost_per_hour"] >= answer["cost_per_hour"]
 
 
+def test_disaggregated_by_the_hour() -> None:
+    """Of a trace: both kinds, in the table too."""
+    small = ("--model", "Llama-3.1-8B", "--gpu", "h100-sxm", "--disaggregated", "--trace", "azure-conv")
+    options = (*small, "--ttft", "500ms", "--tpot", "25ms", "--schedule")
+    (hour,) = answered(*options)["hours"]
+
+    assert (hour["prefill_replicas"], hour["replicas"]) == (2, 4)
+    assert "2+2" in invoke(*options).stdout.split("hour ")[-1]
+
+
 def test_disaggregated_for_users() -> None:
     """What 200 users who think for 10 s come to send."""
     answer = answered(*APART, *LONG[2:], "--users", "200", "--think", "10s")

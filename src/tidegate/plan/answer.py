@@ -205,6 +205,8 @@ class HourAnswer(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int
     """Spare ones included."""
     utilisation: float
+    prefill_replicas: int | None = None
+    """Of them, for prompts; None: each does both."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

@@ -137,6 +137,7 @@ def _show_offline(question: Question, wanted: Wanted, searched: Searched | None,
 def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
     from tidegate.plan.disaggregated.answering import disaggregated_answer
     from tidegate.plan.disaggregated.changes import changes_apart
+    from tidegate.plan.disaggregated.schedule import schedule_apart
 
     ask, front = question.ask, question.front
     assert front is not None
@@ -149,7 +150,7 @@ def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *
         from rich.console import Console
 
         from tidegate.planning.apart_table import sides
-        from tidegate.planning.table import changes, verdict
+        from tidegate.planning.table import changes, schedule, verdict
 
         console = Console(highlight=False)
         console.print(verdict(answer, ask.terms), sides(answer, ask.terms))
@@ -157,6 +158,7 @@ def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *
     answer = msgspec.structs.replace(
         answer,
         changes=changes_apart(ask, front),
+        hours=schedule_apart(ask, front, question.hours),
         search=searched.found if searched is not None else None,
     )
     answer = configured(ask, answer, wanted, front)
@@ -164,6 +166,8 @@ def _show_apart(question: Question, wanted: Wanted, searched: Searched | None, *
         from tidegate.planning.advice_table import advice_told
 
         console.print("", changes(answer), sep="\n")
+        if answer.hours:
+            console.print("", schedule(answer), sep="\n")
         console.print(advice_told(answer, whole=wanted.any))
     answer = carry_out(ask, answer, wanted, front)
     _report(ask, answer, wanted)

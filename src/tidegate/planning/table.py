@@ -13,7 +13,7 @@ from rich.text import Text
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advised import Advice
-from tidegate.plan.answer import Answer, Change, Percentiles
+from tidegate.plan.answer import Answer, Change, HourAnswer, Percentiles
 from tidegate.plan.answering import format_usd
 from tidegate.plan.ask import Terms
 from tidegate.plan.offline import comparison
@@ -245,9 +245,9 @@ def _carried(change: Change) -> str:
     return rate if change.prefill_replicas is None else f"{rate}, {_replicas(change)}"
 
 
-def _replicas(change: Change) -> str:
+def _replicas(found: Change | HourAnswer) -> str:
     """With those for prompts before those that decode."""
-    replicas, prefill = change.replicas or 0, change.prefill_replicas
+    replicas, prefill = found.replicas or 0, found.prefill_replicas
     return f"{replicas:,}" if prefill is None else f"{prefill:,}+{replicas - prefill:,}"
 
 
@@ -256,7 +256,7 @@ def schedule(answer: Answer) -> Table:
     table = table_of("hour", "requests/s", "replicas", "utilisation")
     for each in answer.hours:
         rate, used = format_number(each.requests_per_s), format_ratio(each.utilisation)
-        table.add_row(f"{each.hour:02}:00", rate, f"{each.replicas:,}", used)
+        table.add_row(f"{each.hour:02}:00", rate, _replicas(each), used)
     always = answer.replicas * len(answer.hours)
     hours = sum(each.replicas for each in answer.hours)
     table.caption = f"{hours:,} replica-hours instead of {always:,}: {format_ratio(1 - hours / always)} less"

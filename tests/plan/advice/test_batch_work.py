@@ -17,9 +17,11 @@ CHAT = replica("Llama-3.1-8B", tp=1)
 HOURS = 8 * 3600.0
 
 
-def documents(one: Replica | HandFigures = CHAT, rate: float = 20.0, class_: str = "") -> Ask:
+def documents(
+    one: Replica | HandFigures = CHAT, rate: float = 20.0, class_: str = "", prompt: float = 2000
+) -> Ask:
     """Of 2,000 and 100 tokens, within eight hours."""
-    load = Load(kinds=(Kind(prompt_tokens=2000, output_tokens=100, class_=class_),), requests_per_s=rate)
+    load = Load(kinds=(Kind(prompt_tokens=prompt, output_tokens=100, class_=class_),), requests_per_s=rate)
     return Ask(load=load, replica=one, terms=Terms(within_s=HOURS, target_utilisation=0.95, spare_replicas=0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.plan.disaggregated.cases import (
@@ -18,12 +19,14 @@ from tests.plan.disaggregated.cases import (
 )
 from tidegate.core.errors import ConfigurationError
 from tidegate.plan.answer import Answer, Impossible
+from tidegate.plan.arrivals import Hour
 from tidegate.plan.ask import Terms
 from tidegate.plan.disaggregated.answering import comparison_of, disaggregated_answer
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import link_of
 from tidegate.plan.disaggregated.link import Link
 from tidegate.plan.disaggregated.pair import Pair
+from tidegate.plan.disaggregated.schedule import schedule_apart
 from tidegate.plan.disaggregated.sizing import size_apart
 
 KV_BYTES = 2 * 80 * 8 * 128 * 2 * PROMPT  # keys and values, layers, heads, their size, fp16: 2.68 GB
@@ -114,6 +117,22 @@ def test_own_links_make_more_replicas_where_one_is_too_slow() -> None:
 def quick_latency() -> float:
     """Of the catalogue's link."""
     return CATALOG.accelerator("h100-sxm").link_latency_s
+
+
+def test_each_hour_is_sized_for_itself() -> None:
+    """Both kinds, whatever there is; an hour that cannot be is left out."""
+    one = replica()
+    hours = [Hour(hour=hour, requests_per_s=rate) for hour, rate in enumerate([0.5, 2.0, 8.0, 1000.0])]
+    there = msgspec.structs.replace(front(one, Link(bytes_per_s=50e9)), replicas=5)
+    found = schedule_apart(ask_of(8, one), there, hours)
+
+    assert [each.hour for each in found] == [0, 1, 2]
+    for each in found:
+        size = size_apart(ask_of(each.requests_per_s, one), front(one, Link(bytes_per_s=50e9)))
+        assert not isinstance(size, Impossible)
+        assert (each.prefill_replicas, each.replicas) == (size.prefill_replicas, sum(size.counts))
+    replicas = [each.replicas for each in found]
+    assert replicas == sorted(replicas)
 
 
 def test_answers_of_one_token_are_not_decoded() -> None:
