@@ -91,9 +91,9 @@ def holds(station: Station, terms: Terms, rate_per_s: float, replicas: int) -> b
     return found is not None and found.within(terms)
 
 
-def fewest(station: Station, terms: Terms, rate_per_s: float) -> int | Impossible:
-    """Replicas that hold the budgets at that rate, none of them spare."""
-    least = max(1, ceil(rate_per_s / station.sustained_per_s * (1 - NEAR)))
+def fewest(station: Station, terms: Terms, rate_per_s: float, least: int = 1) -> int | Impossible:
+    """Replicas that hold the budgets at that rate, none of them spare; `least` or more."""
+    least = max(least, ceil(rate_per_s / station.sustained_per_s * (1 - NEAR)))
     if least > MOST_REPLICAS:
         return _too_many(station, rate_per_s)
     low, high = least, least
@@ -119,8 +119,8 @@ def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> fl
 def _size_for_users(ask: Ask, station: Station) -> Size | Impossible:
     """The same two conditions; what users send depends on how many replicas there are."""
     terms = ask.terms
-    needed = _least(lambda crowd: crowd.latencies(terms).within(terms), ask, station)
-    by_target = _least(lambda crowd: crowd.occupied <= terms.target_utilisation * (1 + NEAR), ask, station)
+    needed = fewest_for_users(lambda crowd: crowd.latencies(terms).within(terms), ask, station)
+    by_target = fewest_for_users(lambda crowd: on_target(crowd, terms), ask, station)
     if isinstance(needed, Impossible):
         return needed
     if isinstance(by_target, Impossible):
@@ -149,9 +149,16 @@ def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd | ClosedCrowd:
     return Crowd(station, ask.load.users, ask.load.think_s, replicas)
 
 
-def _least(enough: Callable[[Crowd | ClosedCrowd], bool], ask: Ask, station: Station) -> int | Impossible:
-    """The fewest replicas that are enough, of which any more are."""
-    low, high = 1, 1
+def on_target(crowd: Crowd | ClosedCrowd, terms: Terms) -> bool:
+    """Whether replicas are used by those users as far as they should be, and no further."""
+    return crowd.occupied <= terms.target_utilisation * (1 + NEAR)
+
+
+def fewest_for_users(
+    enough: Callable[[Crowd | ClosedCrowd], bool], ask: Ask, station: Station, least: int = 1
+) -> int | Impossible:
+    """The fewest replicas, `least` or more, that are enough, of which any more are."""
+    low, high = least, least
     while not enough(crowd_of(ask, station, high)):
         low, high = high + 1, 2 * high
         if high > MOST_REPLICAS:

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.core.curve import Curve, Grid, Line, Linear, Stack, Table
+from tidegate.perf.speculative import Verifying
 from tidegate.plan.laws.steps import Chunks, Steps
 
 LINEAR = Linear(
@@ -41,8 +42,9 @@ MIXED = Table(
         grids=(DECODE, Grid(rows=(0.0, 8.0), columns=(0.0, 9000.0), seconds=((0.0, 1e-4), (1e-4, 5e-3)))),
     ),
 )
-CURVES = [LINEAR, PLAIN, FULL, ONE_POINT, MIXED]
-NAMES = ["linear", "tokens only", "table", "one point", "mixed"]
+GUESSING = [Verifying(curve=curve, draft_tokens=3, acceptance_ratio=0.7) for curve in (LINEAR, FULL, MIXED)]
+CURVES: list[Curve | Verifying] = [LINEAR, PLAIN, FULL, ONE_POINT, MIXED, *GUESSING]
+NAMES = ["linear", "tokens only", "table", "one point", "mixed", "line guesses", "table guesses", "both"]
 
 
 @pytest.mark.parametrize("curve", CURVES, ids=NAMES)
@@ -61,7 +63,7 @@ NAMES = ["linear", "tokens only", "table", "one point", "mixed"]
     context=st.floats(0, 5e5),
 )
 def test_steps_at_once_are_steps_one_by_one(
-    curve: Curve, steps: list[tuple[int, int, float, float]], context: float
+    curve: Curve | Verifying, steps: list[tuple[int, int, float, float]], context: float
 ) -> None:
     """Whatever the curve is made of, and wherever its points end."""
     decodes, prompts, new, before = (np.array(each, float) for each in zip(*steps, strict=True))

@@ -104,8 +104,14 @@ def test_all_are_asked_and_the_cheapest_is_the_answer() -> None:
 
 @pytest.mark.parametrize(
     "load",
-    [chat(8), chat(200), chat(None), msgspec.structs.replace(chat(None), users=200)],
-    ids=["few", "many", "what one carries", "users who never think"],
+    [
+        chat(8),
+        chat(200),
+        chat(None),
+        msgspec.structs.replace(chat(None), users=200),
+        msgspec.structs.replace(chat(None), users=500, think_s=20.0),
+    ],
+    ids=["few", "many", "what one carries", "users who never think", "users who think"],
 )
 def test_the_least_cost_is_never_above_the_cost(load: Load) -> None:
     """Whatever is left out by its least cost could not have been the answer."""
@@ -116,6 +122,9 @@ def test_the_least_cost_is_never_above_the_cost(load: Load) -> None:
         one = Whole(Ask(load=load, replica=deployed(deployment), terms=terms), deployment)
         if one.station is not None and one.key is not None:
             assert one.floor[0] <= one.key[0] * (1 + 1e-9), deployment
+            again = Whole(one.ask, deployment)
+            assert again.may_be_better((one.key[0] * 1.001, *one.key[1:])), deployment
+            assert not again.may_be_better((one.key[0] * 0.5, *one.key[1:])), deployment
             point = one.point
             assert point.ttft_s >= one.alone[0] * (1 - 1e-6)
             assert point.tpot_s >= one.alone[1] * (1 - 1e-6)

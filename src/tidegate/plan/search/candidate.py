@@ -21,6 +21,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
+from tidegate.plan.closed.users import Crowd
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
@@ -28,12 +29,24 @@ from tidegate.plan.disaggregated.splitting import most_of
 from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
-from tidegate.plan.sizing import MOST_REPLICAS, NEAR, Size, fewest, holds, size_of
+from tidegate.plan.sizing import (
+    MOST_REPLICAS,
+    NEAR,
+    Size,
+    crowd_of,
+    fewest,
+    fewest_for_users,
+    holds,
+    on_target,
+    size_of,
+)
 
 AskFor = Callable[[Deployment], Ask]
 """The question about one of them; ConfigurationError where there is not even room for its weights."""
 Key = tuple[float, float, float]
 """By which one is better than another: cost, then more bits of weights, then of the cache."""
+VARIED = 0.95
+"""Of replicas that would be needed if as many users always were under way as are in the mean."""
 NEVER: Key = (inf, 0.0, 0.0)
 """Of what cannot be."""
 
@@ -91,8 +104,7 @@ class Whole:
         if station is None:
             return None
         if load.users is not None:
-            found = size_of(self.ask)
-            return found if isinstance(found, Size) and found.spare_replicas >= 0 else None
+            return self._fewest_for_users(station, load.users)
         if load.requests_per_s is None:
             return self._most(station)
         return self._fewest(station, load.requests_per_s)
@@ -101,6 +113,36 @@ class Whole:
     def key(self) -> Key | None:
         """How good it is; None where it does not hold the budgets."""
         return None if self.size is None else self._key(self.size.replicas, self.size.requests_per_s)
+
+    def may_be_better(self, than: Key) -> bool:
+        """Whether it may hold the budgets at a lower key: one look, at the most that this cost buys."""
+        station, load, terms = self.station, self.ask.load, self.ask.terms
+        if station is None or self.floor >= than:
+            return False
+        each = self._key(1, load.requests_per_s or 1.0)[0]
+        if self.size_is_known or not each or not 0 < than[0] < inf:
+            return True
+        if load.requests_per_s is None and load.users is None:
+            # The more they carry, the less a token costs: so many requests/s are as dear.
+            replicas = terms.replicas or 1
+            left = replicas - min(terms.spare_replicas, replicas - 1)
+            return holds(station, terms, replicas * each / than[0], left)
+        if terms.replicas is not None or terms.within_s is not None:
+            return True
+        most = int(than[0] / each * (1 + NEAR))
+        if (each * most, *self._bits) >= than:  # as dear, and no more bits
+            most -= 1
+        left = max(1, most - terms.spare_replicas)
+        if load.requests_per_s is not None:
+            return holds(station, terms, load.requests_per_s, left)
+        return on_target(crowd_of(self.ask, station, most), terms) and crowd_of(
+            self.ask, station, left
+        ).latencies(terms).within(terms)
+
+    @property
+    def size_is_known(self) -> bool:
+        """Whether it was sized already."""
+        return "size" in self.__dict__
 
     @cached_property
     def point(self) -> Point:
@@ -139,20 +181,22 @@ class Whole:
             if terms.replicas is not None:
                 return terms.replicas, rate
             full = rate / each * (1 - NEAR)
-            return max(1, ceil(full)) + terms.spare_replicas, rate
+            by_target = ceil(full / terms.target_utilisation)
+            return max(max(1, ceil(full)) + terms.spare_replicas, by_target), rate
         if load.users is not None:
             return terms.replicas or self._least_for_users(station, load.users), nan
         replicas = terms.replicas or 1
         return replicas, terms.target_utilisation * replicas * each
 
     def _least_for_users(self, station: ServedStation, users: int) -> int:
-        """A target is of places; each has one while he is answered, which takes this long at least."""
-        load, terms = self.ask.load, self.ask.terms
-        ttft_s, tpot_s = self.alone
-        answer_s = ttft_s + (load.output_tokens - 1) * (tpot_s if load.output_tokens > 1 else 0.0)
-        taken = users * answer_s / (answer_s + load.think_s)
-        by_places = ceil(taken / (terms.target_utilisation * station.gates.least) * (1 - NEAR))
-        return max(1 + terms.spare_replicas, by_places)
+        """A target is of places. Of a replica on target, so many users are inside, and so many think."""
+        inside, terms = station.inside, self.ask.terms
+        taken = terms.target_utilisation * inside.gate
+        count = max(1, int(taken))
+        thinking = taken / count * inside.loop(count).requests_per_s * inside.think_s
+        # Their number varies, and with it what a replica completes: in the mean it is a little less.
+        fewest = users / (taken + thinking) * (VARIED if thinking else 1 - NEAR)
+        return max(1 + terms.spare_replicas, ceil(fewest))
 
     def _fewest(self, station: ServedStation, rate: float) -> Size | None:
         """As `sizing.size_of`, which looks for how many may be lost; here it is enough that the spare may."""
@@ -166,13 +210,44 @@ class Whole:
         if not holds(station, terms, rate, max(least, replicas - spare)):
             if terms.replicas is not None or not self._ever(station):
                 return None
-            needed = fewest(station, terms, rate)
+            needed = fewest(station, terms, rate, max(least, replicas - spare) + 1)
             if isinstance(needed, Impossible):
                 return None
             replicas = needed + spare
         if replicas < least + spare:
             return None
         return Size(replicas=replicas, spare_replicas=spare, requests_per_s=rate, station=station)
+
+    def _fewest_for_users(self, station: ServedStation, users: int) -> Size | None:
+        """As `_fewest`, but that what they send depends on how many replicas there are."""
+        ask, terms = self.ask, self.ask.terms
+        if terms.replicas is not None:
+            found = size_of(ask)
+            return found if isinstance(found, Size) and found.spare_replicas >= 0 else None
+
+        def held(crowd: Crowd | ClosedCrowd) -> bool:
+            return crowd.latencies(terms).within(terms)
+
+        by_target = fewest_for_users(lambda crowd: on_target(crowd, terms), ask, station)
+        if isinstance(by_target, Impossible):
+            return None
+        needed: int | Impossible = max(1, by_target - terms.spare_replicas)
+        assert isinstance(needed, int)
+        if not held(crowd_of(ask, station, needed)):
+            if not held(crowd_of(ask, station, max(users, needed))):  # where nobody meets another
+                return None
+            needed = fewest_for_users(held, ask, station, needed + 1)
+            if isinstance(needed, Impossible):
+                return None
+        replicas = max(needed + terms.spare_replicas, by_target)
+        crowd = crowd_of(ask, station, replicas)
+        return Size(
+            replicas=replicas,
+            spare_replicas=terms.spare_replicas,
+            requests_per_s=crowd.rate_per_s,
+            station=station,
+            crowd=crowd,
+        )
 
     def _most(self, station: ServedStation) -> Size | None:
         terms = self.ask.terms
@@ -254,6 +329,10 @@ class Apart:
         """How good it is; None where it does not hold the budgets."""
         size = self.size
         return None if size is None else self._key(size.counts, size.requests_per_s)
+
+    def may_be_better(self, than: Key) -> bool:
+        """Whether it may hold the budgets at a lower key."""
+        return self.station is not None and self.floor < than
 
     @cached_property
     def point(self) -> Point:

@@ -133,7 +133,7 @@ class _Search:
             for each in group
             if each.floor[0] <= most and not dominated((each.floor[0], *each.alone), exact)
         ]
-        best = _best(hopeful)
+        best = _best(hopeful, (most, inf, inf))
         if best is None or best in chosen:
             return
         chosen.append(best)
@@ -224,14 +224,16 @@ class _Search:
         return RuledOut(accelerator=accelerator.name, because=str(reason))
 
 
-def _best(candidates: Sequence[C]) -> C | None:
-    """That with the least key, of those that hold; sized are only those that may be it."""
+def _best(candidates: Sequence[C], below: Key | None = None) -> C | None:
+    """That with the least key below another, of those that hold; sized are only those that may be it."""
     best: C | None = None
     for each in sorted(candidates, key=lambda one: one.floor):
-        if best is not None and each.floor >= _exact_key(best):
+        if below is not None and each.floor >= below:
             break
-        if each.key is not None and (best is None or each.key < _exact_key(best)):
-            best = each
+        if below is not None and not each.may_be_better(below):
+            continue
+        if each.key is not None and (below is None or each.key < below):
+            best, below = each, each.key
     return best
 
 
