@@ -12,6 +12,7 @@ adds besides. Whoever asks it tells how many guesses are in a step (`draft_token
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from tidegate.perf.roofline import (
     MOST_TOKENS,
     Bound,
     Roofline,
+    above,
     bound_at,
     curve_of,
     either,
@@ -49,24 +51,26 @@ def steps_of(deployment: Deployment, reached: Efficiencies | None = None) -> Tab
 def _verifying(
     plain: Table, deployment: Deployment, guessing: Speculation, reached: Efficiencies | None
 ) -> Table:
+    import numpy as np  # as in `roofline`
+
     roof = roofline_of(deployment, reached)
     draft = None if deployment.draft is None else roofline_of(deployment.draft, reached)
     spans = [*roof.work.spans, *(draft.work.spans if draft is not None else ())]
     limits = sorted({span.limit_tokens for span in spans if span.limit_tokens < UNLIMITED})
     contexts = (0.0, *limits, 2 * MOST_TOKENS)
-    rows = (0.0, *(point for point in plain.tokens.points if point <= MOST_SEQUENCES))
+    rows = tuple(point for point in plain.tokens.points if point <= MOST_SEQUENCES)
+    asked: Any = np.array(rows)
 
-    def seconds(decodes: float, context: float) -> float:
-        if not decodes:
-            return 0.0
-        drafted_s = 0.0 if draft is None else guessing.passes * pass_s(draft, decodes, context)
-        return verify_s(roof, decodes, context, guessing.draft_tokens) + drafted_s
+    def column(context: float) -> list[float]:
+        drafted_s = 0.0 if draft is None else guessing.passes * pass_s(draft, asked, context)
+        seconds = verify_s(roof, asked, context, guessing.draft_tokens) + drafted_s
+        return [0.0, *np.broadcast_to(seconds, len(rows)).tolist()]
 
-    cells = tuple(tuple(seconds(row, context) for context in contexts) for row in rows)
+    cells = tuple(zip(*map(column, contexts), strict=True))
     prefill = plain.prefill
     if draft is not None and prefill is not None:
         prefill = _with_prompts_of(draft, prefill)
-    decode = Grid(rows=rows, columns=contexts, seconds=cells)
+    decode = Grid(rows=(0.0, *rows), columns=contexts, seconds=cells)
     return msgspec.structs.replace(plain, decode=decode, prefill=prefill)
 
 
@@ -101,19 +105,15 @@ def _head_s(roof: Roofline, tokens: float) -> float:
 
 def _with_prompts_of(draft: Roofline, prefill: Grid) -> Grid:
     """Prompts that the draft computes as well, in the first of its passes, which reads its weights anyway."""
-    least_s = draft.tokens_s(1.0)
+    import numpy as np
 
-    def seconds(new: float, before: float) -> float:
-        return draft.prefill_s(new, before) + max(0.0, draft.tokens_s(new) - least_s)
-
-    cells = tuple(
-        tuple(
-            known + (seconds(new, before) if new else 0.0)
-            for known, before in zip(row, prefill.columns, strict=True)
-        )
-        for row, new in zip(prefill.seconds, prefill.rows, strict=True)
-    )
-    return msgspec.structs.replace(prefill, seconds=cells)
+    new: Any = np.array(prefill.rows)[:, None]
+    before: Any = np.array(prefill.columns)
+    # The first row is of no tokens, of which nothing is asked.
+    computed_s = above(draft.tokens_s(new[1:]) - draft.tokens_s(1.0))
+    cells = np.array(prefill.seconds)
+    cells[1:] += draft.prefill_s(new[1:], before) + computed_s
+    return msgspec.structs.replace(prefill, seconds=tuple(map(tuple, cells.tolist())))
 
 
 def bound_of_step(
