@@ -2,7 +2,9 @@
 
 The chain of `prompts` without its vacations: where no sequence decodes, an idle replica takes no steps, and
 whoever comes is computed at once. Of several replicas an arrival finds none idle as often as Erlang's C says
-(the shortest queue is nearly one queue).
+(the shortest queue is nearly one queue). Each gets its part of arrivals as evenly as in the long run: unlike
+decoding, prompts are done in the order of their work, so that replicas nearly take turns. Beside simulations
+of 2 to 8 replicas means are 6 % off in the median; with the gaps of replicas that decode (`next_cv2`), 23 %.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.burstiness import excess
 from tidegate.plan.laws.population import Arrivals, Stay, population, usual_decodes
 from tidegate.plan.laws.prompts import RARE, prompts
+from tidegate.plan.laws.queues import erlang_c
 from tidegate.plan.laws.spread import Spread
 
 if TYPE_CHECKING:
@@ -105,6 +106,7 @@ class _Latencies:
         full = batch.saturated(gate)
         self._queues_inside = full.binding == "prefill"
         others = _others(usual / full.decodes if full.decodes else 1.0, gate * arrivals.replicas)
+        others *= _crowded(rate * (found.mean_wait_s + batch.decode_steps * alone_s), arrivals.replicas)
         stay = self._stay = Stay(
             decodes=usual,
             prompt_s=found.mean_wait_s,
@@ -246,6 +248,14 @@ class _Latencies:
         alone_s = batch.decode_s(usual)
         growth = (batch.decode_s(usual + 1) - alone_s) / alone_s * usual
         return self._decode_s / max(0.02, 1 - growth)
+
+
+def _crowded(inside: float, replicas: int) -> float:
+    """The chance, 0..1, that a request finds no replica empty, of which each has so many on average.
+
+    It goes to an empty one, so that only then it stalls a sequence: Erlang's C, as if each had one place.
+    """
+    return erlang_c(replicas, min(inside, 1 - 1e-9) * replicas) if replicas > 1 else 1.0
 
 
 def _others(filled: float, gate: int) -> float:
