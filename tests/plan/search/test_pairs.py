@@ -17,7 +17,7 @@ from tidegate.plan.search.pairs import front_alike, pairs_of
 APART = ("disaggregated",)
 NAMES = ("h100-sxm", "l40s", "l4")
 TERMS = Terms(budgets=Budgets(ttft_s=1.5, tpot_s=0.04))
-BITS = {"weights": ("fp8",), "kv": ("fp8",)}
+BITS = ("fp8",)
 
 
 def cost(ask: Ask, front: Front) -> float | None:
@@ -29,7 +29,7 @@ def cost(ask: Ask, front: Front) -> float | None:
 @pytest.mark.parametrize("prompt, output", [(6000, 100), (500, 800)])
 def test_both_sides_are_chosen(prompt: int, output: int) -> None:
     """Never dearer than sides that are alike, and hardly dearer than the best of all pairs."""
-    where, load = space(NAMES, tp=(1, 2, 4), **BITS), chat(20, prompt, output)
+    where, load = space(NAMES, weights=BITS, kv=BITS, tp=(1, 2, 4)), chat(20, prompt, output)
     best = found(where, load, TERMS, kinds=APART).best
     deployments = list(where.deployments())
     every: dict[tuple[str, int, str, int], float] = {}
@@ -49,6 +49,7 @@ def test_both_sides_are_chosen(prompt: int, output: int) -> None:
 
     alike = min(each for key, each in every.items() if key[:2] == key[2:])
     chosen = (best.prefill_accelerator or "", best.prefill_tp or 0, best.accelerator, best.tp)
+    assert best.cost_per_hour is not None
     assert best.cost_per_hour == pytest.approx(every[chosen])
     assert best.cost_per_hour <= alike * (1 + 1e-9)
     assert best.cost_per_hour <= 1.05 * min(every.values())
@@ -83,7 +84,8 @@ def test_of_what_there_is_tokens_are_compared() -> None:
         front = front_alike(replica)  # type: ignore[arg-type]
         return Front(prefill=front.prefill, link=front.link, replicas=8)
 
-    answer = asked(space(("h100-sxm", "l40s"), **BITS), chat(None), TERMS, kinds=APART, front_for=there)
+    where = space(("h100-sxm", "l40s"), weights=BITS, kv=BITS)
+    answer = asked(where, chat(None), TERMS, kinds=APART, front_for=there)
     assert not isinstance(answer, Impossible), answer
 
     points = answer.found.points
