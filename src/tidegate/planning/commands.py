@@ -111,9 +111,6 @@ def plan(
     price: Annotated[Text, _terms("USD", "Of one accelerator, per hour.")] = None,
     tenants: Annotated[Text, _configuration("NAMES", "Who shares it, by weight: acme=2,lab=1.")] = None,
     emit: Annotated[Text, _configuration("FILE", "Write it, for serve and simulate.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Write over what is there.", rich_help_panel="Output")
-    ] = False,
     verify: Annotated[
         bool, typer.Option("--verify", help="Simulate it on the load.", rich_help_panel="Configuration")
     ] = False,
@@ -122,18 +119,24 @@ def plan(
         typer.Option("--curve", help="Latency from light load to full, its knee.", rich_help_panel="Output"),
     ] = False,
     html: Annotated[Text, _output("FILE", "Write a report, with plots.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over what is there.", rich_help_panel="Output")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel="Output")] = False,
 ) -> None:
     """From a load and budgets to replicas: how many, how full, what binds, what they cost.
 
-    By hand: tidegate plan --throughput 2000 --output 500 --tpot 20ms --qps 10
-
-    By hardware: tidegate plan --model Llama-3.1-70B --gpu h100-sxm --tp 4 --quant fp8 --qps 8 --input 2000
-    --output 500 --ttft 1s --tpot 40ms
-
-    The cheapest: tidegate plan --model Llama-3.1-70B --qps 8 --input 2000 --output 500 --ttft 1s --tpot 40ms
-
-    By measurement: tidegate plan --profile h100-8b --trace azure-conv --ttft 1s --tpot 40ms
+    \b
+    By two figures of a replica:
+      tidegate plan --throughput 2000 --output 500 --tpot 20ms --qps 10
+    By model and hardware; without --gpu the cheapest is found:
+      tidegate plan --model Llama-3.1-70B --gpu h100-sxm --tp 4 --quant fp8 \\
+        --qps 8 --input 2000 --output 500 --ttft 1s --tpot 40ms
+    By a measurement, for a log of requests:
+      tidegate plan --profile h100-8b --trace azure-conv --ttft 1s --tpot 40ms
+    From what there is, the highest rate:
+      tidegate plan --profile h100-8b --replicas 4 --input 2000 --output 500 \\
+        --ttft 1s --tpot 20ms
     """
     if context.invoked_subcommand is not None:
         return

@@ -106,10 +106,10 @@ class ClosedCrowd:
         """What they meet who all ask in the same instant; of a benchmark's run, where nobody thinks."""
         found = self._met(self._users, requests=1.0)
         last_s = max(loop.ttft_s + loop.burst_s + wait_s for _, loop, (_, wait_s) in found)
-        told = (
-            f"If all {self._users:,} users ask in the same instant, the last first token comes after about "
-            f"{format_duration(last_s, 2)}."
-        )
+        who = f"If all {self._users:,} users ask in the same instant, the last first token comes"
+        if self._users == 1:
+            who = "The first token of the only user comes"
+        told = f"{who} after about {format_duration(last_s, 2)}."
         if self._inside.think_s:
             return Opening(last_ttft_s=last_s, words=told)
         run = self._told(self._met(self._users, requests=REQUESTS_PER_CLIENT), terms).ttft_s
