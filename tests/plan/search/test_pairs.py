@@ -11,7 +11,7 @@ from tidegate.plan.ask import Ask, Terms
 from tidegate.plan.deployed import deployed
 from tidegate.plan.disaggregated.front import Front, link_of
 from tidegate.plan.disaggregated.sizing import size_apart
-from tidegate.plan.search.candidate import Apart
+from tidegate.plan.search.apart import Apart
 from tidegate.plan.search.pairs import front_alike, pairs_of
 
 APART = ("disaggregated",)

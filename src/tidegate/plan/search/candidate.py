@@ -10,9 +10,6 @@ from collections.abc import Callable
 from functools import cached_property
 from math import ceil, inf, nan
 
-import msgspec
-
-from tidegate.core.errors import ConfigurationError
 from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.alternatives import Point
@@ -22,12 +19,9 @@ from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
 from tidegate.plan.closed.users import Crowd
-from tidegate.plan.disaggregated.apart import Sides
-from tidegate.plan.disaggregated.front import Front
-from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_apart
-from tidegate.plan.disaggregated.splitting import most_of
 from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
+from tidegate.plan.search.costs import Key, cost_key, point_of
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
 from tidegate.plan.sizing import (
     MOST_REPLICAS,
@@ -43,12 +37,8 @@ from tidegate.plan.sizing import (
 
 AskFor = Callable[[Deployment], Ask]
 """The question about one of them; ConfigurationError where there is not even room for its weights."""
-Key = tuple[float, float, float]
-"""By which one is better than another: cost, then more bits of weights, then of the cache."""
 VARIED = 0.95
 """Of replicas that would be needed if as many users always were under way as are in the mean."""
-NEVER: Key = (inf, 0.0, 0.0)
-"""Of what cannot be."""
 
 
 class Whole:
@@ -160,7 +150,7 @@ class Whole:
             )
             assert found is not None
             ttft_s, tpot_s = found.ttft_s.at_percentile, found.tpot_s.at_percentile
-        return _point(
+        return point_of(
             self,
             replicas=size.replicas,
             accelerators=size.replicas * self.replica.accelerators,
@@ -267,149 +257,3 @@ class Whole:
 
     def _key(self, replicas: float, rate: float) -> Key:
         return cost_key(self.ask, replicas * self.replica.accelerators, rate), *self._bits  # type: ignore[return-value]
-
-
-class Apart:
-    """Replicas for prompts and replicas that decode, of one deployment."""
-
-    kind = "disaggregated"
-
-    def __init__(self, ask: Ask, deployment: Deployment, front: Front) -> None:
-        self.ask, self.deployment, self.front = ask, deployment, front
-        assert isinstance(ask.replica, Replica)
-        self.replica = ask.replica
-        self.priced = ask.terms.per_hour_usd is not None and front.price(ask) is not None
-        self._bits = tuple(-bits for bits in bits_of(deployment))
-
-    @cached_property
-    def station(self) -> Sides | None:
-        """None where it is plain that no rate holds the budgets."""
-        engine, load, budgets = self.replica.engine, self.ask.load, self.ask.terms.budgets
-        if load.longest_tokens > min(engine.context_tokens, engine.kv_tokens):
-            return None
-        try:
-            sides = Sides(self.ask, self.front)
-        except ConfigurationError:
-            return None
-        if not sides.decode.sustained_per_s or not sides.prefill.sustained_per_s:
-            return None
-        late = budgets.ttft_s is not None and sides.prefill.batch.alone_s(load.prompt_tokens) > budgets.ttft_s
-        return None if late else sides
-
-    @property
-    def alone(self) -> tuple[float, float]:
-        """TTFT and TPOT of a request that meets no other: no rate has less."""
-        sides, load = self.station, self.ask.load
-        assert sides is not None
-        left = 1 - load.prefix_hit_ratio
-        tpot_s = sides.decode.batch.saturated(1).tpot_s + sides.transfer.alone_s / sides.gaps
-        return sides.prefill.batch.alone_s(load.prompt_tokens * left), tpot_s
-
-    @cached_property
-    def floor(self) -> Key:
-        """No plan for it is better."""
-        sides, rate = self.station, self.ask.load.requests_per_s
-        assert sides is not None
-        if rate is None and self.ask.load.users is None:
-            splits = list(self.front.splits(self.replica, self.ask.terms.spare_replicas))
-            return min((self._key(each, most_of(self.ask, sides, each)) for each in splits), default=NEVER)
-        return self._key(least_replicas(self.ask, sides, rate or 0.0), rate or 0.0)
-
-    @cached_property
-    def size(self) -> SizeApart | None:
-        """In full; None where it does not hold the budgets."""
-        found = size_apart(self.ask, self.front, self.station)
-        if not isinstance(found, SizeApart) or min(found.prefill_spare, found.decode_spare) < 0:
-            return None
-        most = found.most_per_s
-        return found if most is None or found.requests_per_s <= most * (1 + NEAR) else None
-
-    @cached_property
-    def key(self) -> Key | None:
-        """How good it is; None where it does not hold the budgets."""
-        size = self.size
-        return None if size is None else self._key(size.counts, size.requests_per_s)
-
-    def may_be_better(self, than: Key) -> bool:
-        """Whether it may hold the budgets at a lower key."""
-        return self.station is not None and self.floor < than
-
-    @cached_property
-    def point(self) -> Point:
-        """As told."""
-        size = self.size
-        assert size is not None
-        used = size.utilisations
-        parts = {"prefill": "compute", "link": "link", "decode": "bandwidth"}
-        found = _point(
-            self,
-            replicas=size.prefill_replicas + size.decode_replicas,
-            accelerators=size.accelerators,
-            spare_replicas=2 * self.ask.terms.spare_replicas,
-            requests_per_s=size.requests_per_s,
-            utilisation=size.utilisation,
-            concurrency_per_replica=size.sides.decode.gates.least,
-            binding=parts[max(used, key=used.__getitem__)],
-            ttft_s=size.latencies.ttft_s.at_percentile,
-            tpot_s=size.latencies.tpot_s.at_percentile,
-        )
-        prefill, cost = self.front.prefill, self.front.cost(self.ask, *size.counts)
-        assert prefill.deployment is not None
-        per_million = None if cost is None else cost / per_hour_tokens(self.ask, size.requests_per_s) * 1e6
-        return msgspec.structs.replace(
-            found,
-            prefill_replicas=size.prefill_replicas,
-            prefill_accelerator=prefill.deployment.accelerator.name,
-            prefill_tp=prefill.deployment.tp,
-            prefill_accelerators_per_replica=prefill.accelerators,
-            cost_per_hour=cost,
-            cost_per_million_output_tokens=per_million,
-        )
-
-    def _key(self, counts: tuple[int, int], rate: float) -> Key:
-        cost = self.front.cost(self.ask, *counts)
-        if cost is None:
-            cost = counts[0] * self.front.prefill.accelerators + counts[1] * self.replica.accelerators
-        if self.ask.load.requests_per_s is None and self.ask.load.users is None:
-            cost = cost / per_hour_tokens(self.ask, rate) * 1e6
-        return cost, *self._bits  # type: ignore[return-value]
-
-
-Candidate = Whole | Apart
-
-
-def cost_key(ask: Ask, accelerators: float, rate: float) -> float:
-    """US dollars an hour for the same load, else per million output tokens; an unknown price as a dollar."""
-    price = 1.0 if ask.terms.per_hour_usd is None else ask.terms.per_hour_usd
-    if ask.load.requests_per_s is not None or ask.load.users is not None:
-        return price * accelerators
-    return price * accelerators / per_hour_tokens(ask, rate) * 1e6
-
-
-def per_hour_tokens(ask: Ask, rate: float) -> float:
-    """Output tokens in an hour at the mean rate."""
-    return rate / ask.load.peak_ratio * ask.load.output_tokens * 3600
-
-
-def _point(candidate: Candidate, **figures: object) -> Point:
-    ask, deployment = candidate.ask, candidate.deployment
-    price, accelerators = ask.terms.per_hour_usd, figures["accelerators"]
-    assert isinstance(accelerators, int)
-    rate = figures["requests_per_s"]
-    assert isinstance(rate, int | float)
-    return Point(
-        accelerator=deployment.accelerator.name,
-        replica=candidate.replica.name,
-        kind=candidate.kind,  # type: ignore[arg-type]
-        tp=deployment.tp,
-        attention_dp=deployment.attention_dp,
-        ep=deployment.ep,
-        weights=deployment.precision,
-        kv=deployment.kv,
-        prefill_replicas=None,
-        cost_per_hour=None if price is None else price * accelerators,
-        cost_per_million_output_tokens=(
-            None if price is None else price * accelerators / per_hour_tokens(ask, rate) * 1e6
-        ),
-        **figures,  # type: ignore[arg-type]
-    )

@@ -22,8 +22,10 @@ from tidegate.plan.alternatives import Found, Point, RuledOut
 from tidegate.plan.answer import Impossible
 from tidegate.plan.ask import Ask
 from tidegate.plan.disaggregated.sizing import size_apart
-from tidegate.plan.search.candidate import Apart, AskFor, Candidate, Key, Whole
+from tidegate.plan.search.apart import Apart, Candidate
+from tidegate.plan.search.candidate import AskFor, Whole
 from tidegate.plan.search.candidates import Space
+from tidegate.plan.search.costs import Key
 from tidegate.plan.search.pairs import FrontFor, front_alike, pairs_of
 from tidegate.plan.search.pareto import Goods, dominated, front
 from tidegate.plan.search.shortfalls import no_room, not_within

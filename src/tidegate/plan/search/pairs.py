@@ -15,7 +15,7 @@ import msgspec
 from tidegate.plan.ask import Replica
 from tidegate.plan.disaggregated.front import Front, link_of
 from tidegate.plan.disaggregated.sizing import least_replicas
-from tidegate.plan.search.candidate import Apart
+from tidegate.plan.search.apart import Apart
 
 FrontFor = Callable[[Replica], Front]
 """What is before replicas that decode."""
