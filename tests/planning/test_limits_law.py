@@ -133,6 +133,22 @@ def test_a_tenant_that_sends_all_it_can_delays_no_other_beyond_its_bound(
         assert worst_s <= bound_s
 
 
+SHORT_AND_LONG = (kind("ada", 400, 20, 6), kind("ben", 400, 600, 1))
+
+
+def test_short_answers_are_let_in_before_they_are_learned() -> None:
+    """Beside a tenant whose answers are thirty times as long, as whose they are reserved at first."""
+    refused, asks = 0, 0
+    for seed in range(1, 6):
+        advice, records = ran(asked(1.0, Load(kinds=SHORT_AND_LONG, requests_per_s=7.0), DEMO), seed, 0.0)
+        own = [each for each in records if each.tenant == "ada"]
+        refused, asks = refused + sum(not each.ok for each in own), asks + len(own)
+
+    assert advice.tenants["ada"].refused_at_first_ratio <= 0.01
+    assert asks > 1000
+    assert refused <= 0.02 * asks  # a fifth of them, if only what answers cost were in the bucket
+
+
 def test_without_the_limits_it_does() -> None:
     """The bound is the limits' doing: without them the same flood delays the others, or has them refused."""
     ask = asked(2.0, Load(kinds=LONG, requests_per_s=190 / 60), DEMO, percentile=0.75, replicas=4)

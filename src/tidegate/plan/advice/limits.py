@@ -299,8 +299,11 @@ def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
         bounds, within = {"default": most}, most
     # A bound for the worst that all can do at once is no reason to refuse what is planned.
     needed = burst_needed(load_of(fleet, sender), fleet.arrivals_cv2 + sender.tokens_cv2)
-    unlearned = sender.unlearned_credits(fleet) / sender.credits(fleet)
-    needed_tokens = (needed + unlearned) * sender.request_tokens
+    # What is reserved too much at first takes nobody's place.
+    unlearned_tokens = sender.unlearned_credits(fleet) / sender.credits(fleet) * sender.request_tokens
+    needed_tokens = needed * sender.request_tokens + unlearned_tokens
+    if "places" in bounds:
+        bounds["places"] += unlearned_tokens
     if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
         bounds["planned"] = min(needed_tokens, most)
         del bounds["prefill"]
