@@ -118,6 +118,18 @@ def test_what_is_not_simulated_is_left_out_of_the_comparison() -> None:
     assert ttft.closed_form < answered(ask).ttft_s.p95 - 0.3
 
 
+def test_what_several_tenants_sustain_is_of_all_that_they_send() -> None:
+    """Short requests of one and long ones of another are served as often as they are sent, not as is fair."""
+    kinds = (
+        Kind(prompt_tokens=200, output_tokens=20, share=3, tenant="a"),
+        Kind(prompt_tokens=1_500, output_tokens=150, share=1, tenant="b"),
+    )
+    found = verified(asked(1.0, Load(kinds=kinds, requests_per_s=3.0), DEMO, tpot_s=0.05))
+
+    (sustained,) = [each for each in found.figures if each.name == "requests_per_s_per_replica"]
+    assert sustained.agrees, (sustained.closed_form, sustained.simulated)
+
+
 def test_what_is_refused_is_said() -> None:
     """A tenant that sends far more than its share is refused, which no closed form knows."""
     ask = asked(1.0, CHAT, DEMO)

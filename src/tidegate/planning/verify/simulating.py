@@ -25,7 +25,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
 from tidegate.plan.disaggregated.front import Front
-from tidegate.plan.tenants import Tenant
+from tidegate.plan.tenants import Tenant, tenants_of
 from tidegate.planning.emit.emitting import emitted, traffic_path, write
 from tidegate.planning.verify.verdict import BoundSeen, Seen, Verification, verdict_of
 from tidegate.policy.settings import ClassSettings, Deadlines, GovernorSettings, QueueSettings
@@ -157,6 +157,9 @@ def _saturated(
     """One replica, or all disaggregated ones, asked for more than is sustained, and nobody refused."""
     ask, answer, advice = planned
     ask = msgspec.structs.replace(ask, load=msgspec.structs.replace(ask.load, users=None))
+    if front is None:  # of one sender, or a fair queue would serve some kinds more often than they are sent
+        ask = _of_one_sender(ask)
+        tenants = tenants_of(ask.load, {})
     most = OVERLOAD * answer.requests_per_s_per_replica
     if front is not None:
         alone = msgspec.structs.replace(answer, requests_per_s=most * answer.replicas)
@@ -171,6 +174,13 @@ def _saturated(
     scenario = msgspec.structs.replace(point.scenario, governor=_unlimited(point.scenario.governor))
     point = msgspec.structs.replace(point, scenario=scenario)
     return list(runs_of(plan, point, records=False, plots=False, perfetto=None))
+
+
+def _of_one_sender(ask: Ask) -> Ask:
+    """The same requests, whoever they are of."""
+    kinds = tuple(msgspec.structs.replace(kind, tenant="", class_="") for kind in ask.load.kinds)
+    load = msgspec.structs.replace(ask.load, kinds=kinds)
+    return msgspec.structs.replace(ask, load=load, terms=msgspec.structs.replace(ask.terms, classes=()))
 
 
 def _unlimited(governor: GovernorSettings) -> GovernorSettings:
