@@ -121,9 +121,10 @@ class _Latencies:
         stay_s = self._sequences / rate  # Little's law
         # Who comes in a burst finds those before it still there.
         self._idle /= 1 + max(0.0, excess(rate, arrivals.next_cv2, stay_s))
-        # A replica that computes prompts is not idle, however clumped the numbers are.
-        prompts_s = float((batch.alone[0] * batch.alone[1]).sum())
-        self._idle = min(self._idle, 1 - min(1.0, rate * prompts_s) ** arrivals.replicas)
+        if self._idle > RARE:
+            # A replica that computes prompts is not idle, however clumped the numbers are.
+            prompts_s = float((batch.alone[0] * batch.alone[1]).sum())
+            self._idle = min(self._idle, 1 - min(1.0, rate * prompts_s) ** arrivals.replicas)
         least_s = batch.decode_steps * min(alone_s / (1 - stay.stalled), full.tpot_s)
         # Every step gives each that decodes a token, and takes no more than one full of prompts.
         longest_s = float(found.steps[0][-1])
