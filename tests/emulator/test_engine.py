@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import inf, nextafter
 from typing import cast
 
 import msgspec
@@ -78,6 +79,26 @@ def test_what_is_overdue_comes_at_once() -> None:
     assert engine.meter.itl_s.sum == pytest.approx(0.06), (
         "metrics tell the plan, not the delay of this process"
     )
+
+
+@pytest.mark.parametrize("steps", [2, 3, 7, 50, 260])
+def test_a_timer_in_the_instant_before_the_last_boundary(steps: int) -> None:
+    """Whoever waits gets the last token, though it is the very next instant that it is there."""
+    loop, _, _ = running((10, steps))
+    for _ in range(steps - 1):
+        loop.fire()
+    assert loop.due is not None
+    last_at = loop.due[0]
+
+    loop, engine, reader = running((10, steps))
+    for _ in range(steps - 2):
+        loop.fire()
+    loop.now = nextafter(last_at, -inf)
+    while loop.due is not None:
+        loop.fire()
+
+    assert reader.choices[0].finished
+    assert engine.meter.generation_tokens == steps
 
 
 def test_an_idle_engine_begins_when_work_comes() -> None:

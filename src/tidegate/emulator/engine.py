@@ -125,6 +125,8 @@ class Engine:
         """Wake at the end of the step under way. If none is, one begins; nobody can be in time for it."""
         self._now = nextafter(self._now, inf)
         self._due = self.replica.boundary_after(self._now)
+        if self._due == inf and self._owners:
+            self._due = self._now  # the last step ended at this very instant, and nobody was told yet
         if self._due < inf:
             self._step_began_at = self.replica.boundary_before(self._now)
             self._timer = self._loop.call_at(self._due + self._ahead_s, self._on_time)
