@@ -151,7 +151,7 @@ def crowd_of(ask: Ask, station: Station, replicas: int) -> Crowd | ClosedCrowd:
 
 def on_target(crowd: Crowd | ClosedCrowd, terms: Terms) -> bool:
     """Whether replicas are used by those users as far as they should be, and no further."""
-    return crowd.occupied <= terms.target_utilisation * (1 + NEAR)
+    return crowd.loaded <= terms.target_utilisation * (1 + NEAR)
 
 
 def fewest_for_users(

@@ -151,11 +151,25 @@ def test_a_fleet_for_users(think_s: float) -> None:
     held = crowd_of(ask, size.station, size.replicas - size.spare_replicas)
 
     assert size.crowd is not None
-    assert size.crowd.occupied <= terms.target_utilisation
+    assert size.crowd.loaded <= terms.target_utilisation
     assert held.latencies(terms).held(LATE)
     fewer = crowd_of(ask, size.station, size.replicas - size.spare_replicas - 1)
     assert not fewer.latencies(terms).held(LATE)
-    assert size.spare_replicas == 1 or lost.occupied > terms.target_utilisation
+    assert size.spare_replicas == 1 or lost.loaded > terms.target_utilisation
+
+
+def test_many_users_who_think_long_take_what_their_rate_takes() -> None:
+    """Within a replica of as many requests that come by themselves; their utilisation is within the target."""
+    terms = Terms(budgets=TIGHT)
+    users = sized(load(20_000, think_s=120.0), terms)
+    kinds = load(1).kinds
+    alone = size_of(
+        Ask(load=Load(kinds=kinds, requests_per_s=users.requests_per_s), replica=REPLICA, terms=terms)
+    )
+
+    assert isinstance(alone, Size)
+    assert users.replicas == pytest.approx(alone.replicas, rel=0.03)
+    assert users.utilisation == pytest.approx(0.7, abs=0.02)
 
 
 @pytest.mark.parametrize("users", [8, 100, 240])

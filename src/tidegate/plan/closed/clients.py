@@ -81,13 +81,18 @@ class ClosedCrowd:
 
     @cached_property
     def occupied(self) -> float:
-        """Places that are taken, of all inside the gates, 0..1: what a target means for users.
-
-        They push as hard as they are let: without thinking, the rate of any number of replicas is near what
-        these sustain.
-        """
+        """Places that are taken, of all inside the gates, 0..1."""
         found = self._under_way(self._users)
         return sum(share * min(n, self._places) for n, share in found) / self._places
+
+    @cached_property
+    def loaded(self) -> float:
+        """What a target is of, 0..1: as far as they think, the rate over what is sustained, as of requests that
+        come by themselves; as far as they wait, places, for then any number of replicas is asked for all.
+        """
+        thinking = self.rate_per_s * self.think_s / self._users
+        used = self.rate_per_s / (self.replicas * self.sustained_per_s)
+        return (1 - thinking) * self.occupied + thinking * used
 
     def tpot_s(self, inside: int) -> float:
         """Of a batch that always has so many."""

@@ -62,6 +62,11 @@ class Crowd:
         found = self._under_way(self._users)
         return sum(share * min(n, self._places) for n, share in found) / self._places
 
+    @property
+    def loaded(self) -> float:
+        """What a target is of: where each place does as much as any other, that is also rate over sustained."""
+        return self.occupied
+
     def tpot_s(self, inside: int) -> float:
         """The pace, whatever the batch."""
         return self._station.tpot_s(inside)
