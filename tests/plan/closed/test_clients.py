@@ -159,7 +159,7 @@ def test_a_fleet_for_users(think_s: float) -> None:
 
 
 def test_many_users_who_think_long_take_what_their_rate_takes() -> None:
-    """Within a replica of as many requests that come by themselves; their utilisation is within the target."""
+    """As many replicas, nearly, as the same requests by themselves, at the utilisation that is asked for."""
     terms = Terms(budgets=TIGHT)
     users = sized(load(20_000, think_s=120.0), terms)
     kinds = load(1).kinds

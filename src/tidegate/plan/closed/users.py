@@ -64,7 +64,7 @@ class Crowd:
 
     @property
     def loaded(self) -> float:
-        """What a target is of: where each place does as much as any other, that is also rate over sustained."""
+        """What a target is of: each place does as much as any other, so that is rate over sustained, too."""
         return self.occupied
 
     def tpot_s(self, inside: int) -> float:
