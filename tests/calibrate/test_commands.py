@@ -14,10 +14,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tests.bench.scripted import DONE, complete, delta, run, serving, stream, usage, whole
+from tests.bench.scripted import DONE, complete, delta, run, serving, stream, until, usage, whole
 from tests.calibrate.test_files import records_in, written
 from tests.calibrate.test_files import served as served_run
-from tests.emulator.inside import served
+from tests.emulator.inside import Inside, served
 from tests.server_process import free_port
 from tidegate.bench.load import run_load
 from tidegate.bench.target import Target
@@ -132,30 +132,31 @@ def test_an_engine_at_work_that_is_watched(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_ctrl_c_ends_it_with_what_there_is(tmp_path: Path) -> None:
-    """A run that is interrupted fits what it has; before it has anything it says so, and leaves no file."""
-    slow = msgspec.structs.replace(PROFILE, curve=Linear(a_s=5e-3))
+    """A run that is interrupted fits what it has; before it has enough it says so, and leaves no file."""
+    steady = msgspec.structs.replace(PROFILE, curve=Linear(a_s=1e-3))
 
-    async def main(url: str, after_s: float) -> tuple[int | None, str]:
-        options = ["--url", url, "--for", "40s", "--out", str(tmp_path / "p.yaml")]
+    async def main(inside: Inside, steps: int) -> tuple[int | None, str]:
+        options = ["--url", inside.url, "--for", "40s", "--out", str(tmp_path / "p.yaml")]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tidegate", "calibrate", *options),
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,
         )
-        await asyncio.sleep(after_s)
+        await until(lambda: inside.replica(lambda replica: replica.counters.steps) > steps)
         process.send_signal(signal.SIGINT)
         _, stderr = await process.communicate()
         return process.returncode, stderr.decode()
 
-    with served(slow, Options(model="m")) as inside:
-        code, stderr = asyncio.run(main(inside.url, 5.0))
-
-    assert "Traceback" not in stderr
-    if code == 0:
-        assert read_profile(tmp_path / "p.yaml").measured is not None
-    else:  # on a machine so slow that nothing was measured yet
-        assert (code, [*tmp_path.iterdir()]) == (2, [])
-        assert "it takes 8" in stderr
+    for steps, ends in [(5, 2), (1500, 0)]:
+        with served(steady, Options(model="m")) as inside:
+            code, stderr = asyncio.run(main(inside, steps))
+        assert code == ends, stderr
+        assert "Traceback" not in stderr
+        if code:
+            assert "it takes 8" in stderr
+            assert [*tmp_path.iterdir()] == []
+        else:
+            assert read_profile(tmp_path / "p.yaml").measured is not None
 
 
 def test_records_in_words(tmp_path: Path) -> None:

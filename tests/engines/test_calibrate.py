@@ -29,11 +29,16 @@ def calibrated(url: str, for_s: float) -> Report:
 
 
 def check_curve(curve: object, seats: int) -> None:
-    """Steps take time, fuller ones more, and prompts cost."""
+    """Steps take time, and fuller ones not less."""
     assert isinstance(curve, Linear)
     assert 1e-5 < curve.step_s(seats, 1000 * seats) < 2.0
-    assert curve.step_s(0, 0, [(1000, 0)]) > curve.step_s(0, 0, [(100, 0)])
     assert curve.step_s(seats, 1000 * seats) >= curve.step_s(1, 100)
+
+
+def check_prompts(curve: object) -> None:
+    """They cost; of scrapes on a busy machine that is not to be seen."""
+    assert isinstance(curve, Linear)
+    assert curve.step_s(0, 0, [(1000, 0)]) > curve.step_s(0, 0, [(100, 0)])
 
 
 def check_measured(measured: Measured | None, seats: int) -> None:
@@ -58,6 +63,7 @@ def test_a_profile_of_llamacpp(llama: Llama) -> None:
     assert llama.context_tokens < replica.kv_tokens <= llama.slots * llama.context_tokens
     check_curve(report.profile.curve, llama.slots)
     check_measured(measured, llama.slots)
+    check_prompts(report.profile.curve)
     assert measured is not None
     assert measured.assumed == ("max_batched_tokens", "kv_tokens")
 
@@ -74,6 +80,7 @@ def test_a_profile_of_vllm(vllm: Vllm) -> None:
     assert replica.prefix_cache
     check_curve(report.profile.curve, vllm.seats)
     check_measured(measured, vllm.seats)
+    check_prompts(report.profile.curve)
     assert measured is not None
     assert measured.assumed == ("max_batched_tokens",)
 

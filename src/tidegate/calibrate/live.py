@@ -31,8 +31,9 @@ SEATS, MOST_SEATS = 16, 256
 """Sequences at once that are tried where the engine does not tell how many it takes."""
 SEATS_SHARE = 0.25
 """Of the time that is left, that a trial may take."""
-SEATS_TOKENS = 48
-"""Of an answer in a trial: long enough that a client that is late by some of them does not miss a seat."""
+SEATS_TOKENS, LONGER = 48, 4
+"""Of an answer in a trial, long enough that a client that is late by some of them does not miss a seat; and
+how many times as long in another, where not all were computed at once."""
 PROBE = Cell(sequences=1, prompt_tokens=64, output_tokens=24, steps=16)
 LONG_PROBE_TOKENS = 1024
 
@@ -170,19 +171,26 @@ class Experiment:
         tried = SEATS
         while True:
             began_at = self._now()
-            self._on_cell(f"whether {tried} run at once")
-            output = SEATS_TOKENS + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
-            probe = Cell(sequences=tried, prompt_tokens=PROBE.prompt_tokens, output_tokens=output, steps=1)
-            streams = [each for each in await self._sent(probe) if each.record.ok and each.deltas]
-            if not streams:
-                return 1, False
-            seated = at_once(streams)
+            seated, answered = await self._seated(tried, SEATS_TOKENS)
+            share_s = SEATS_SHARE * (ends_at - self._now())
             took_s = self._now() - began_at
+            if seated < tried and LONGER * took_s <= share_s:
+                # Short answers may come in one piece each, and then none seems to come beside another.
+                again, answered = await self._seated(tried, LONGER * SEATS_TOKENS)
+                seated = max(seated, again)
             if seated < tried:
-                return seated, len(streams) == tried
-            if tried >= MOST_SEATS or 4 * took_s > SEATS_SHARE * (ends_at - self._now()):
+                return max(seated, 1), answered == tried
+            if tried >= MOST_SEATS or 4 * took_s > share_s:
                 return tried, False
             tried = min(4 * tried, MOST_SEATS)
+
+    async def _seated(self, tried: int, tokens: int) -> tuple[int, int]:
+        """Of so many requests for so many tokens: how many were computed at once, and how many answered."""
+        self._on_cell(f"whether {tried} run at once")
+        output = tokens + -(-tried * PROBE.prompt_tokens // self._budget_tokens)
+        probe = Cell(sequences=tried, prompt_tokens=PROBE.prompt_tokens, output_tokens=output, steps=1)
+        streams = [each for each in await self._sent(probe) if each.record.ok and each.deltas]
+        return (at_once(streams) if streams else 0), len(streams)
 
     async def _sent(self, cell: Cell) -> list[Stream]:
         """Its answers; its prompt is of as many tokens as the engine counts."""
