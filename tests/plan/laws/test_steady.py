@@ -183,7 +183,7 @@ def test_latencies_rise_with_lengths(one: Served, utilisation: float) -> None:
         found = steady(longer.batch, Arrivals(rate_per_s=rate), one.gate)
         assert found.ttft_s.mean * 1.12 >= base.ttft_s.mean
         assert found.e2e_s.mean * 1.03 >= base.e2e_s.mean
-        assert found.tpot_s.mean * 1.12 >= base.tpot_s.mean
+        assert found.tpot_s.mean * 1.15 >= base.tpot_s.mean
         assert found.utilisation >= base.utilisation
 
 

@@ -21,7 +21,7 @@ import msgspec
 from tidegate.core.errors import CallerError
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.laws.lengths import Kind, Lengths
-from tidegate.plan.laws.steps import Chunks, Steps
+from tidegate.plan.laws.steps import Chunks, Steps, steps_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -114,7 +114,7 @@ class Batch:
 
     @cached_property
     def _steps(self) -> Steps:
-        return Steps(self.engine.curve)
+        return steps_of(self.engine.curve)
 
     def step_s(self, decodes: float, prompt_tokens: float) -> float:
         """Of a step that computes so many tokens of prompts beside the sequences that decode.

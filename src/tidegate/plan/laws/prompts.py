@@ -221,12 +221,15 @@ def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tupl
         size = 1 + mates / 2
         rest = size - (size - 1) * one
         come = np.exp((expected / size)[:, None] * (one / rest - 1))
-        return come, come / (rest * rest)
+        return come, come / (rest * rest) if mates else come
     part = min(1.0, (-mates / usual) ** 0.5)
     even = (part * expected)[:, None]
     sure = np.floor(even)
-    power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
     random = np.exp(((1 - part) * expected)[:, None] * (one - 1))
+    if not sure.any():  # one or none, which has no such mates
+        come = random * (1 + even * (one - 1))
+        return come, (1 - part) * come + part * random
+    power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
     power_of_sure = np.where(sure > 0, power * one, 1)
     come = random * power_of_sure * (1 + more * (one - 1))
     fewer = (sure * (1 - more) * power + (sure + 1) * more * power_of_sure) / even

@@ -7,6 +7,7 @@ what it costs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.core.curve import Curve, Grid, Line, Linear, Table
@@ -86,6 +87,12 @@ class Steps:
                     float(prompt_tokens[place]), float(decodes[place]), float(each[place])
                 )
         return np.where(decodes > 0, found, 0.0)
+
+
+@lru_cache(maxsize=64)
+def steps_of(curve: Curve | Verifying) -> Steps:
+    """Of a curve, once for all the loads that it is asked about."""
+    return Steps(curve)
 
 
 def _linear_s(curve: Linear, decodes: Floats, context_tokens: Floats | float) -> Floats:
