@@ -87,8 +87,8 @@ class ClosedCrowd:
 
     @cached_property
     def loaded(self) -> float:
-        """What a target is of, 0..1: as far as they think, the rate over what is sustained, as of requests
-        that come by themselves; as far as they wait, places, for any number of replicas is asked for all then.
+        """What a target is of, 0..1: as far as they think, rate over what is sustained, as of requests that
+        come by themselves; as far as they wait, places, for then any number of replicas is asked for all.
         """
         thinking = self.rate_per_s * self.think_s / self._users
         used = self.rate_per_s / (self.replicas * self.sustained_per_s)
