@@ -125,7 +125,7 @@ class Coverage(NamedTuple):
     held: float
     """The truth is inside."""
     warned: float
-    """The run is said to be too short, for all figures or for this one."""
+    """It is warned that the interval may be too narrow, of all figures or of this one."""
     misled: float
     """The truth is outside, and nothing warned."""
 
@@ -149,11 +149,11 @@ def _held_and_warned(
         refused = mean_within(np.where(waits == inf, 1.0, 0.0))
         return {"refused": (_holds(refused, truths["refused"]), False)}
     spread = spread_within(waits)
-    doubtful = spread.short or saturated(spread)
+    doubtful = spread.doubtful or saturated(spread)
     found = {}
     for figure, truth in truths.items():
         estimate: Estimate = getattr(spread, figure)
-        warned = doubtful or isinf(estimate.high) or figure in spread.thin
+        warned = doubtful or isinf(estimate.high)
         found[figure] = (_holds(estimate, truth), warned)
     return found
 

@@ -46,9 +46,10 @@ before they were run (`exactness/cases.py`).
 
 A single run states intervals, too, by its slowest waves (`tidegate.simulate.intervals`). {runs} runs of each
 system, seeds {cover_first} to {cover_last}: the 95 % interval of {least:.0%} to {most:.0%} of them must hold
-the exact figure. A run too short to be sure warns; of a percentile also if there are fewer than 100 samples
-beyond it, or it has no upper end. Where most runs do, it is enough that at most {misled:.0%} of all miss and
-do not, and the row says *warned*.
+the exact figure, and at most {misled:.0%} of all may miss it without a warning: the nominal 5 %, and two
+standard errors of {runs} runs. A run warns where its interval may be too narrow: it is far too short, near
+saturation, or the percentile has no upper end. Where most runs do, misses without a warning are all that
+counts, and the row says *warned*. What is only wide is a note and no warning.
 
 | queue at its load | kept by | customers a run | figure | exact | held by | warned | missed, unwarned | bar |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -105,7 +106,9 @@ class Covered(NamedTuple):
     def missed(self) -> str:
         """What of the bar it misses; empty: nothing."""
         least, most = COVERED
-        warned = self.found.warned > 0.5 and self.found.misled <= MISLED
+        if self.found.misled > MISLED:
+            return f"more than {MISLED:.0%} miss unwarned"
+        warned = self.found.warned > 0.5
         return "" if self.within or warned else f"not within {least:.0%} to {most:.0%}"
 
     def row(self) -> str:

@@ -121,6 +121,18 @@ def test_few_runs_mislead_where_all_are_too_short(load: float, count: int) -> No
     assert sum(misled) / len(misled) <= 0.10
 
 
+@pytest.mark.parametrize("load, count", [(0.5, 1_000), (0.5, 5_000), (0.7, 5_000), (0.9, 5_000)])
+def test_what_is_not_doubtful_holds(load: float, count: int) -> None:
+    """Runs that are short, and no more than that, miss the truth no more often than intervals may."""
+    rng = np.random.default_rng(31 + round(load * count))
+    spreads = [spread_within(run) for run in waits(load, 200, count, rng)]
+
+    exact = load / (2 * (1 - load))
+    assert all(spread.short for spread in spreads if spread.doubtful)
+    misled = [not spread.doubtful and not spread.mean.low <= exact <= spread.mean.high for spread in spreads]
+    assert sum(misled) / len(misled) <= 0.08
+
+
 def test_a_run_is_short_for_what_hangs_together() -> None:
     """Independent values are soon enough; of some that wander to and fro over the whole run none are."""
     rng = np.random.default_rng(5)

@@ -93,7 +93,6 @@ def test_a_point_over_seeds(runs: list[RunResult]) -> None:
         ({"steady": False}, "no steady state was found: the run is too short, or the load more than"),
         ({"counts": Counts(arrived=3, finished=2)}, "requests were lost or counted twice"),
         ({"window": Window(30.0, 30.0)}, "warm-up lasts until the last request came: there is next to"),
-        ({}, "fewer than 100 samples of a run lie beyond P95, P99: run longer"),
     ],
 )
 def test_warnings(runs: list[RunResult], changes: dict[str, Any], warning: str) -> None:
@@ -101,6 +100,33 @@ def test_warnings(runs: list[RunResult], changes: dict[str, Any], warning: str) 
     point = point_over(point_of(), [msgspec.structs.replace(runs[0], **changes)])
 
     assert any(each.startswith(warning) for each in point.warnings), point.warnings
+
+
+@pytest.mark.parametrize(
+    "count, far, warned, noted",
+    [
+        (20_000, 0, (), ()),
+        (3_000, 0, (), ("fewer than 100 samples of a run lie beyond P99",)),
+        (200, 0, ("too few samples lie beyond P99 to bound",), ("fewer than 100 samples of a run lie",)),
+        (20_000, 40, (), ("intervals are of one short run, and wide: --repeat 5",)),
+        (20_000, 8, ("the run is far too short",), ()),
+    ],
+)
+def test_in_degrees(count: int, far: int, warned: tuple[str, ...], noted: tuple[str, ...]) -> None:
+    """What is only wide is a note; a warning is kept for what is likely too narrow, or has no end."""
+    rng = np.random.default_rng(count)
+    values = rng.lognormal(0.0, 0.1, count)
+    values[rng.choice(count, far, replace=False)] = 1e5  # of which the mean is made: the fewer the less sure
+    spreads = {name: spread_within(np.ones(20_000)) for name in ("tpot_s", "e2e_s", "queued_s")}
+    run = ran()
+    total = msgspec.structs.replace(run.figures.total, ttft_s=spread_within(values), **spreads)
+    figures = msgspec.structs.replace(run.figures, total=total)
+    point = point_over(point_of(), [msgspec.structs.replace(run, figures=figures, steady=True)])
+
+    for said, starts in ((point.warnings, warned), (point.notes, noted)):
+        found = [each for each in said if "saturation" not in each]
+        assert len(found) == len(starts), said
+        assert all(each.startswith(start) for each, start in zip(found, starts, strict=True)), said
 
 
 def test_a_tail_of_bursts() -> None:

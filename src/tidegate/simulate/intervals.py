@@ -30,6 +30,11 @@ SURE = 0.25
 """Half of an interval, relative to its mean: beyond it no mean is too high if errors grow so."""
 FORGOTTEN = 0.03
 """For how long values may resemble each other, as a share of the run: at least 33 such stretches."""
+DOUBTFUL = 2
+"""Twice as wide as `SURE` or twice as long as `FORGOTTEN`, and the interval itself is often too narrow.
+
+Up to there intervals of single runs miss what theory says no more often than they may (docs/exactness.md).
+"""
 
 
 class Method(StrEnum):
@@ -61,6 +66,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """Waves or seeds that the intervals rest on."""
     short: bool = False
     """The run is too short for how long its values resemble each other, or for how much they vary."""
+    doubtful: bool = False
+    """It is so by far, and its intervals are likely too narrow."""
     thin: tuple[str, ...] = ()
     """Percentiles with fewer than `TAIL_SAMPLES` samples beyond them in some run."""
     mean: Estimate
@@ -80,6 +87,7 @@ def spread_within(values: Values) -> Spread:
         method=Method.SPECTRUM if found else Method.NONE,
         parts=found.degrees if found else 0,
         short=found is not None and _short(mean, found),
+        doubtful=found is not None and _short(mean, found, DOUBTFUL),
         thin=_thin(len(values)),
         mean=_upwards(mean, found) if found and ordered[0] >= 0 else _around(mean, found),
         p50=_percentile(values, ordered, PERCENTILES["p50"]),
@@ -207,8 +215,8 @@ def _upwards(mean: float, found: StandardError) -> Estimate:
     return Estimate(mean, low, high)
 
 
-def _short(mean: float, found: StandardError) -> bool:
-    return found.memory > FORGOTTEN or _half(found) > SURE * abs(mean)
+def _short(mean: float, found: StandardError, by: float = 1) -> bool:
+    return found.memory > by * FORGOTTEN or _half(found) > by * SURE * abs(mean)
 
 
 def _percentile(values: Values, ordered: Values, ratio: float) -> Estimate:

@@ -36,9 +36,10 @@ BOUNDARIES = {
 
 CHANGING = "load or fleet change over the run: intervals, which take them for steady, are rough"
 TOO_SHORT = (
-    "the run is short for how much latencies vary, and for how long they resemble each other: intervals are "
-    "wide, and rough: run longer, or --repeat"
+    "the run is far too short for how much latencies vary, or for how long they resemble each other: "
+    "intervals are likely too narrow: run longer, or --repeat 5"
 )
+SHORT = "intervals are of one short run, and wide: --repeat 5, or a longer run, makes them surer"
 SATURATED = (
     "half of the requests queued, and near saturation a quiet run looks surer than it is: run longer, "
     "or --repeat"
@@ -98,6 +99,9 @@ class PointResult(msgspec.Struct, frozen=True, kw_only=True):
     simulated_s: float = nan
     """Of all seeds together, to the last event."""
     warnings: tuple[str, ...] = ()
+    """What makes its figures doubtful."""
+    notes: tuple[str, ...] = ()
+    """What would make them surer."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +132,7 @@ def point_over(point: PointResult, runs: Sequence[RunResult]) -> PointResult:
         measured_s=sum(run.window.span_s for run in runs),
         simulated_s=sum(run.simulated_s for run in runs),
         warnings=tuple(_warnings(figures, runs, conservation)),
+        notes=tuple(_notes(figures, runs)),
     )
 
 
@@ -168,20 +173,11 @@ def _warnings(
         )
     if any(run.window.span_s <= 0 for run in runs):
         yield "warm-up lasts until the last request came: there is next to nothing to measure"
-    thin = {name.upper() for _, spread in spreads for name in spread.thin}
-    if thin:
-        names = ", ".join(sorted(thin))
-        yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: run longer to be sure of them"
-    bursts = {
-        name.upper()
-        for _, spread in spreads
-        for name in PERCENTILES
-        if isinf(getattr(spread, name).high) and name not in spread.thin
-    }
-    if bursts:
-        names = ", ".join(sorted(bursts))
-        yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat"
-    if any(spread.short for _, spread in spreads):
+    if names := _tails(spreads, thin=True, bounded=False):
+        yield f"too few samples lie beyond {names} to bound them: run longer, or --repeat 5"
+    if names := _tails(spreads, thin=False, bounded=False):
+        yield f"what lies beyond {names} are a few bursts, which set no bound: run longer, or --repeat 5"
+    if any(spread.doubtful for _, spread in spreads):
         yield CHANGING if runs[0].changing else TOO_SHORT
     elif len(runs) == 1 and saturated(figures.total.queued_s):
         yield SATURATED
@@ -189,3 +185,23 @@ def _warnings(
         yield "too few samples for intervals; run longer"
     if conservation is not None and not conservation.holds:
         yield "requests were lost or counted twice: this is a fault of the simulator; please report it"
+
+
+def _notes(figures: Figures, runs: Sequence[RunResult]) -> Iterator[str]:
+    """Where intervals hold, and could be narrower."""
+    spreads = [(heading, spread) for heading, spread in latencies(figures)[:3] if spread.count]
+    if names := _tails(spreads, thin=True, bounded=True):
+        yield f"fewer than {TAIL_SAMPLES} samples of a run lie beyond {names}: a longer run is surer of them"
+    if any(spread.short for _, spread in spreads) and not any(spread.doubtful for _, spread in spreads):
+        yield CHANGING if runs[0].changing else SHORT
+
+
+def _tails(spreads: Sequence[tuple[str, Spread]], *, thin: bool, bounded: bool) -> str:
+    """Percentiles of some latency with few samples beyond them, or many; with an upper end, or without."""
+    found = {
+        name.upper()
+        for _, spread in spreads
+        for name in PERCENTILES
+        if (name in spread.thin) is thin and isinf(getattr(spread, name).high) is not bounded
+    }
+    return ", ".join(sorted(found))

@@ -89,6 +89,8 @@ def _one(point: PointResult) -> Iterator[RenderableType]:
         yield _engines(point.engines)
     for warning in point.warnings:
         yield Text(f"warning: {warning}", style="yellow")
+    for note in point.notes:
+        yield Text(f"note: {note}", style="dim")
 
 
 def _tenants(tenants: dict[str, Group]) -> Iterator[RenderableType]:
@@ -217,13 +219,20 @@ def _many(result: Result) -> Iterator[RenderableType]:
         knee = curve.knee
         if knee is not None:
             yield Text(f"knee: {label_of(knee.set)} (beyond it TTFT P95 grows faster than {curve.key})")
+    warned = [(point.set, each) for point in result.points for each in point.warnings]
+    noted = [(point.set, each) for point in result.points for each in point.notes]
+    yield from _where("warning", warned, "yellow")
+    yield from _where("note", noted, "dim")
+
+
+def _where(kind: str, said: list[tuple[dict[str, str], str]], style: str) -> Iterator[Text]:
+    """Each once, with the first of the points that it is said of."""
     labels: dict[str, list[str]] = {}
-    for point in result.points:
-        for warning in point.warnings:
-            labels.setdefault(warning, []).append(label_of(point.set))
-    for warning, where in labels.items():
+    for values, text in said:
+        labels.setdefault(text, []).append(label_of(values))
+    for text, where in labels.items():
         more = f" and {len(where) - 1} more" if len(where) > 1 else ""
-        yield Text(f"warning, {where[0]}{more}: {warning}", style="yellow")
+        yield Text(f"{kind}, {where[0]}{more}: {text}", style=style)
 
 
 def _row(point: PointResult, hits: bool) -> Iterator[str]:

@@ -176,6 +176,8 @@ def _outcome(point: PointResult) -> Iterator[str]:
     yield definitions(summary(point, point.figures.total, point.figures.fairness))
     for warning in point.warnings:
         yield f'<p class="warning">{escape(warning)}</p>'
+    for note in point.notes:
+        yield f'<p class="quiet">{escape(note)}</p>'
 
 
 def _point(point: PointResult, plots: Plots | None) -> Iterator[str]:
