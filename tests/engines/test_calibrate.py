@@ -114,7 +114,8 @@ def test_scrapes_of_vllm_at_work(vllm: Vllm, tmp_path: Path) -> None:
     assert all(0 < each.context_tokens <= KV_BLOCKS * BLOCK_TOKENS for each in found.points)
     check_curve(report.profile.curve, SEATS)
     assert report.profile.measured is not None
-    assert any("e (prompt tokens squared)" in each for each in report.profile.measured.warnings)
+    # How long single prompts were is in no page, and whether any is in one depends on when it was scraped.
+    assert any(" is unknown and taken for 0: " in each for each in report.profile.measured.warnings)
 
 
 def plan() -> list[PlannedRequest]:
