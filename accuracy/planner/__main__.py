@@ -8,10 +8,9 @@ import sys
 import numpy as np
 
 from accuracy.planner.arrays import fleet
-from accuracy.planner.fitting import Constants, fitted, measured
+from accuracy.planner.fitting import LISTED, Constants, fitted, measured
 from accuracy.planner.rows import may_be_fitted, read_rows
 from tidegate.perf.deployment import SOFTWARE
-from tidegate.perf.work import COMPUTED, STORED
 
 
 def main() -> int:
@@ -33,14 +32,16 @@ def shown(constants: Constants) -> str:
     def many(name: str, of: tuple[str, ...]) -> str:
         return "(" + ", ".join(one(f"{name}.{each}") for each in of) + ")"
 
-    tuples = {"read": STORED, "expert_read": STORED, "compute": COMPUTED}
     waiting = ("overhead_s", "steps", "together")
-    alike = ("queue", "alone", "beside")
+    alike = ("queue", "alone", "beside", "behind", "in_step_tokens")
     plain = [name for name in constants if "." not in name and name not in alike]
     lines = ["SHARED"]
-    lines += [f'    "{name}": {many(name, of)},' for name, of in tuples.items()]
+    lines += [f'    "{name}": {many(name, of)},' for name, of in LISTED.items()]
     lines += [f'    "{name}": {one(name)},' for name in plain]
-    for title, names in (("BY_SOFTWARE", ("layer_s", "expert_layer_s")), ("WAITING_BY_SOFTWARE", waiting)):
+    for title, names in (
+        ("BY_SOFTWARE", ("layer_s", "expert_layer_s", "sequence_s")),
+        ("WAITING_BY_SOFTWARE", waiting),
+    ):
         lines.append(title)
         for software in SOFTWARE:
             values = ", ".join(f'"{name}": {one(f"{name}.{software}")}' for name in names)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from rich.table import Table
 
+from accuracy.operators import report as operators
 from accuracy.planner.results import Group, Planner
 from accuracy.planner.rows import CONFIGURATION
 from accuracy.planner.scoring import Score
@@ -44,8 +45,11 @@ it, so that no version of a curve is fitted while another is judged.
 **What the columns leave out.** Caches are taken to be in fp8 where weights are in fp8 or fp4. The dumps'
 clients send ten requests each, of 0.8 to 1 of the nominal lengths, and some engines deliver every 20th step
 (InferenceMAX's README and scripts, read 2026-11-30); lengths are taken as nominal here all the same, as a
-reader of the columns would, and `alone` and `steps` below have learned the rest. Speculative decoding is not
-recorded: rows of DeepSeek-R1 in one configuration differ by 2.
+reader of the columns would, and `alone` and `steps` below stand for the rest. Other rows, of one lab on
+H100 with outputs of 128 to 1,024 tokens, show clients that keep in step, which those do whose requests are
+exactly equal: groups end together, ask together, and wait for the group before. Which lengths vary is not
+recorded, but those with long outputs do: `behind` prompts are waited for up to about `in_step_tokens` of
+output. Speculative decoding is not recorded: rows of DeepSeek-R1 in one configuration differ by 2.
 """
 
 FLOOR = """\
@@ -71,24 +75,38 @@ what operators measured alone say (`accuracy/planner/fitting.py`). DeepSeek-R1 a
 FIT = """\
 ## The constants
 
-`python -m accuracy.planner --fit` fits them to the rows that are judged and not held out, and prints them as
-`tidegate.perf.efficiencies` has them. They are shared by all models and GPUs; an engine's software has its
-own layer overheads and waiting.
+`python -m accuracy.planner --fit` fits them to the rows that are judged and not held out, and prints them
+as `tidegate.perf.efficiencies` has them. They are shared by all models and GPUs; an engine's software has
+its own layer overheads and waiting. What a product takes that computes nothing, what its inputs and outputs
+move at in 16 bits, `alone` and `together` are not fitted but known: from operators, from InferenceMAX, from
+how engines schedule. (Left free, `together` of SGLang came out as 1.01: its clients all stay together.)
 """
 
 FOOT = """\
 ## What is missing, and what was tried
 
-- TTFT rests on what benchmarks do not record: how many requests each client sends, whether lengths vary, how
-  often an engine looks for requests. Rows of TensorRT-LLM with 1024/1024 tokens on 1, 2 and 4 GPUs have
-  three times the TTFT of the same with 1024/8192, and those of Llama-3.1-8B fall with more clients; no
-  closed form meets both.
-- Tried, and no better: shares of the peak by GPU from operator tables; an overhead per layer of a prompt's
-  steps; waiting in steps without prompts; other robust losses; a bandwidth share by GPU.
+- TTFT rests on what benchmarks do not record: how many requests each client sends, whether lengths vary,
+  how often an engine looks for requests. Rows of TensorRT-LLM with 1024/1024 tokens on 1, 2 and 4 GPUs have
+  three times the TTFT of the same with 1024/8192, about 20 steps more, and those of Llama-3.1-8B fall with
+  more clients and jump at 64 or 128; no closed form meets both.
+- How TTFT was found, by cross-validation over curves in the rows that may be fitted (medians; in brackets
+  means): with waiting in steps that include the prompts of others and a factor of 0.63 on a request's own
+  prompt dense rows were met to 24.0 % (30 %) and experts to 25.3 % (46 %); with prompts right before where
+  clients keep in step 19.0 % (25 %) and 24.3 % (40 %); with clients of SGLang together only there,
+  activations, launches and a request's own prompt at 0.9 of its length 17.7 % (25 %) and 24.7 % (37 %). A
+  steady queue before prompts hardly occurs in closed loops (`queue` is a twentieth of what it is for random
+  arrivals).
+- Tried for steps, and no better: shares by GPU from operator tables (of products and attention, of links,
+  of experts: TTFT of a GPU that was left out is 1 to 2 points better, TPOT 0.3 to 1.7 worse); an overhead
+  per layer of a prompt's steps; waiting in steps without prompts; other robust losses.
 - gpt-oss-120b is the model that the others say least about: weights in MXFP4 are computed in other ways on
-  each GPU and by each engine.
-- On four B200 DeepSeek in fp8 leaves room for 4 or 5 sequences of 9K at 0.9 of the memory; measured were 8 to
-  16. Whoever measured gave the engine more. These rows are what makes the mean TTFT of experts large.
+  each GPU and by each engine. With a share of the peak of its own for them, from tables, it was met to 31 %
+  instead of 34 % when left out, and others worse.
+- GB200 has 17 dense rows, of which 15 are of one lab: there TPOT of Qwen3-32B on two GPUs is 27 to 52 ms
+  with 1 to 64 clients, up and down, and 8 ms for one client in another row. An engine without captured
+  graphs would look so.
+- On four B200 DeepSeek in fp8 leaves room for 4 or 5 sequences of 9K at 0.9 of the memory; measured were 8
+  to 16. Whoever measured gave the engine more. These rows are what makes the mean TTFT of experts large.
 - Rows with a TTFT of 3 s and more mostly wait for a limit that the columns do not have. Those that wait for
   KV memory by the planner's count are told so (`binding: kv_memory`), and none is called impossible.
 - Disaggregated rows: the columns have one worker of each where there were several, no data-parallel
@@ -149,6 +167,7 @@ def section(planner: Planner) -> str:
             _groups(planner.left_out),
             FIT,
             _markdown(["constant", "value"], constants),
+            operators.section(planner.operators, planner.ratios),
             FOOT,
         ]
     )

@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from accuracy.operators.checks import Check, checks
+from accuracy.operators.ratios import Ratio, ratios
 from accuracy.planner.apart import error_apart
 from accuracy.planner.arrays import fleet
 from accuracy.planner.fitting import (
@@ -75,6 +77,8 @@ class Planner(msgspec.Struct, frozen=True, kw_only=True):
     unfit: int
     """Disaggregated rows whose weights do not fit on the devices that they count."""
     constants: dict[str, float]
+    operators: list[Check]
+    ratios: list[Ratio]
 
     def missed(self) -> list[str]:
         """Group and bar."""
@@ -113,6 +117,8 @@ def planner() -> Planner:
         infeasible=sum(loop is None for loop in loops),
         unfit=sum(error is None for _, error in apart),
         constants=shipped(),
+        operators=checks(),
+        ratios=ratios(),
     )
 
 

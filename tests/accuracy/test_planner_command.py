@@ -71,15 +71,21 @@ def planned(row: Row) -> dict[str, Any]:
 
 
 def test_the_command_says_what_is_scored() -> None:
-    """Means of TTFT, TPOT and E2E, for every engine, with experts and without, queueing for room or not."""
+    """The opening is the benchmark's TTFT, where all have a place in plan and benchmark; what comes after it has
+    the same pace, for every engine, with experts and without, queueing for room or not.
+    """
     for kind, row in rows().items():
         loop, found = loop_of(row), planned(row)
         assert loop is not None
-        assert found["ttft_s"]["mean"] == pytest.approx(loop.ttft_s, rel=1e-9), kind
-        assert found["tpot_s"]["mean"] == found["tpot_s"]["p50"] == pytest.approx(loop.tpot_s, rel=1e-9), kind
-        assert found["e2e_s"]["mean"] == pytest.approx(loop.e2e_s, rel=1e-9), kind
-        assert found["wait_s"]["mean"] == pytest.approx(loop.waiting_s, rel=1e-9), kind
-        assert found["requests_per_s"] == pytest.approx(loop.requests_per_s, rel=1e-9), kind
+        opening_s = found["opening"]["ttft_s"]["mean"]
+        if found["wait_s"]["mean"] == 0:
+            assert opening_s == pytest.approx(loop.ttft_s, rel=1e-9), kind
+        else:
+            assert opening_s >= loop.ttft_s * (1 - 1e-9), kind
+        assert found["ttft_s"]["mean"] < opening_s, kind
+        assert found["tpot_s"]["mean"] == found["tpot_s"]["p50"] == pytest.approx(loop.tpot_s, rel=0.03), kind
+        assert found["e2e_s"]["mean"] == pytest.approx(loop.e2e_s, rel=0.03), kind
+        assert found["requests_per_s"] == pytest.approx(loop.requests_per_s, rel=0.03), kind
         if loop.binding == "kv_memory":
             assert found["binding"] == "kv_memory", kind
 

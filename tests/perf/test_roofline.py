@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from tests.perf.shapes import DEEPSEEK, GPT_OSS, LLAMA_8B, LLAMA_70B, STATES, device
 from tidegate.catalog.models import Model
 from tidegate.core.curve import Chunk, Table
+from tidegate.perf.activations import STORED
 from tidegate.perf.deployment import SOFTWARE, Deployment
 from tidegate.perf.efficiencies import efficiencies_of, waiting_of
 from tidegate.perf.roofline import Roofline, above, bound_at, curve_of, either, least, most, roofline_of
-from tidegate.perf.work import STORED, UNLIMITED, work_of
+from tidegate.perf.work import UNLIMITED, work_of
 
 MODELS = st.sampled_from([LLAMA_8B, LLAMA_70B, DEEPSEEK, GPT_OSS, STATES])
 DECODES = st.integers(1, 600)

@@ -20,11 +20,10 @@ import msgspec
 from tidegate.catalog.accelerators import Accelerator
 from tidegate.core.curve import Chunk, Grid, Line, Table
 from tidegate.perf.deployment import Deployment
-from tidegate.perf.efficiencies import Efficiencies, efficiencies_of
+from tidegate.perf.efficiencies import Efficiencies
+from tidegate.perf.shares import reached_on
 from tidegate.perf.work import UNLIMITED, ByComputed, Work, work_of
 
-SHARPNESS: Final = 4
-"""How sharply reading gives way to computing: (a^4 + b^4)^(1/4) is 19 % above both where they are equal."""
 MOST_TOKENS: Final = 2.0**17
 MOST_SEQUENCES: Final = 2.0**12
 """The curve's last points; beyond them it goes on straight."""
@@ -80,6 +79,14 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
         each = zip(flops, self.rates.flops_per_s, self.reached.compute, strict=True)
         return sum(count / (peak * share) for count, peak, share in each)
 
+    def moving_s(self, tokens: float) -> float:
+        """Activations, through memory."""
+        moves, reached = self.work.activations, self.reached
+        each = zip(moves.product_bytes, reached.product_moves, strict=True)
+        here = sum(count / share for count, share in each) + moves.between_bytes / reached.between
+        shared = moves.expert_bytes / reached.expert_moves
+        return (here / self.work.parts + shared / self.work.stages) * tokens / self.rates.bytes_per_s
+
     def expert_reading_s(self, tokens: float) -> float:
         """Experts that any token chooses: 1 - (1 - chosen / count)^tokens of all, if they choose evenly."""
         each = zip(self.work.expert_bytes, self.reached.expert_read, strict=True)
@@ -110,13 +117,17 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     def overhead_s(self) -> float:
         """Of a step, whatever is in it."""
         reached, work = self.reached, self.work
-        return reached.step_s + reached.layer_s * work.layers + reached.expert_layer_s * work.expert_layers
+        each = zip(work.activations.products, reached.product_s, strict=True)
+        launched_s = sum(count * seconds for count, seconds in each)
+        layers_s = reached.layer_s * work.layers + reached.expert_layer_s * work.expert_layers
+        return reached.step_s + layers_s + launched_s
 
     def tokens_s(self, tokens: float) -> float:
         """All that depends on the tokens of a step."""
         return (
             either(self.reading_s(), self.computing_s(tokens))
             + either(self.expert_reading_s(tokens), self.expert_computing_s(tokens))
+            + self.moving_s(tokens)
             + self.reducing_s(tokens)
             + self.overhead_s()
         )
@@ -144,6 +155,7 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
         seconds = 0.0
         for span in self.work.spans:
             pairs = _attended(before + new, span.limit_tokens) - _attended(before, span.limit_tokens)
+            pairs += new * self.reached.attended_tokens
             seconds += pairs / self.work.parts * span.prefill_flops / peak
         return seconds
 
@@ -164,8 +176,11 @@ def above(value: float) -> float:
 
 
 def either(reading_s: float, computing_s: float) -> float:
-    """The longer of two that overlap; near each other, somewhat more."""
-    seconds: float = (reading_s**SHARPNESS + computing_s**SHARPNESS) ** (1 / SHARPNESS)
+    """The longer of two that overlap; near each other, somewhat more: (a^4 + b^4)^(1/4), which is 19 % above
+    both where they are equal, and what matrix products of 1 to 16,384 tokens are met by (docs/accuracy.md).
+    """
+    one, other = reading_s * reading_s, computing_s * computing_s
+    seconds: float = ((one * one + other * other) ** 0.5) ** 0.5
     return seconds
 
 
@@ -175,11 +190,11 @@ def _attended(tokens: float, limit: float) -> float:
 
 
 def roofline_of(deployment: Deployment, reached: Efficiencies | None = None) -> Roofline:
-    """With the efficiencies of its software, unless there are better ones."""
+    """With the efficiencies of its software on its accelerator, unless there are better ones."""
     return Roofline(
         work=work_of(deployment),
         rates=rates_of(deployment),
-        reached=reached or efficiencies_of(deployment.software),
+        reached=reached or reached_on(deployment),
     )
 
 
@@ -235,7 +250,7 @@ class Bound(msgspec.Struct, frozen=True, kw_only=True):
 
     compute_s: float
     bandwidth_s: float
-    """Reading weights and caches."""
+    """Reading weights and caches, moving activations."""
     link_s: float
     overhead_s: float
 
@@ -267,9 +282,10 @@ def bound_at(
         bandwidth_s += both_s if computing_s <= reading_s else 0.0
     each_s = sequences / roof.work.parts * roof.reached.sequence_s
     attention_s = roof.decode_s(decodes, context_tokens / decodes) if decodes else 0.0
+    moved_s = roof.moving_s(tokens)
     return Bound(
         compute_s=compute_s + sum(roof.prefill_s(*chunk) for chunk in chunks),
-        bandwidth_s=bandwidth_s + roof.sequences_s(sequences) - each_s + attention_s,
+        bandwidth_s=bandwidth_s + moved_s + roof.sequences_s(sequences) - each_s + attention_s,
         link_s=roof.reducing_s(tokens),
         overhead_s=roof.overhead_s() + each_s,
     )

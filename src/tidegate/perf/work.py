@@ -21,6 +21,7 @@ from tidegate.catalog.models import (
     Layers,
     RecurrentAttention,
 )
+from tidegate.perf.activations import STORED, Activations, ByStored, activations_of, stored
 from tidegate.perf.deployment import Deployment
 from tidegate.perf.memory import PLAIN_BYTES
 from tidegate.perf.parameters import attention_parameters, dense_parameters, expert_parameters, kv_heads
@@ -32,10 +33,7 @@ from tidegate.perf.precisions import (
     weight_bytes,
 )
 
-ByStored = tuple[float, float, float, float]
 ByComputed = tuple[float, float, float]
-STORED: Final = ("bf16", "fp8", "int4", "fp4")
-"""Precisions of weights that are read at rates of their own; int8 goes with fp8, and 32 bits with 16."""
 COMPUTED: Final = ("bf16", "fp8", "fp4")
 UNLIMITED: Final = 2.0**40
 """Tokens: of attention to all of them."""
@@ -76,6 +74,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     """All, over those that a token chooses; 0 without experts."""
     layers: float
     expert_layers: float
+    activations: Activations
     reduces: float
     """All-reduces; 0 on one device."""
     reduce_bytes: float
@@ -110,6 +109,7 @@ def work_of(deployment: Deployment) -> Work:
         experts_per_chosen=1 / share if share else 0.0,
         layers=float(layers),
         expert_layers=float(sum(group.count for group in mixtures)),
+        activations=activations_of(deployment),
         reduces=sum(_reduces(group) for group in model.layers) if deployment.stage_devices > 1 else 0.0,
         reduce_bytes=2.0 * model.hidden,
         peers=float(deployment.stage_devices),
@@ -136,7 +136,7 @@ def _plain(deployment: Deployment) -> tuple[ByStored, ByComputed]:
             ),
             (routers, "bf16"),
         ):
-            read[_stored(precision)] += group.count * count * weight_bytes(precision)
+            read[stored(precision)] += group.count * count * weight_bytes(precision)
             flops[_computed(deployment, precision)] += group.count * count * 2
     return _tuples(read, flops)
 
@@ -149,7 +149,7 @@ def _expert(deployment: Deployment) -> tuple[ByStored, ByComputed]:
         part = group.feed_forward
         if isinstance(part, Experts):
             each = group.count * expert_parameters(part, hidden) / deployment.stage_devices
-            read[_stored(precision)] += each * part.count * weight_bytes(precision)
+            read[stored(precision)] += each * part.count * weight_bytes(precision)
             flops[_computed(deployment, precision)] += each * part.chosen * 2
     return _tuples(read, flops)
 
@@ -157,10 +157,6 @@ def _expert(deployment: Deployment) -> tuple[ByStored, ByComputed]:
 def _tuples(read: dict[str, float], flops: dict[str, float]) -> tuple[ByStored, ByComputed]:
     stored = (read["bf16"], read["fp8"], read["int4"], read["fp4"])
     return stored, (flops["bf16"], flops["fp8"], flops["fp4"])
-
-
-def _stored(precision: str) -> str:
-    return {"int8": "fp8", "fp32": "bf16", "fp16": "bf16"}.get(precision, precision)
 
 
 def _computed(deployment: Deployment, precision: str) -> str:

@@ -232,6 +232,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """One sentence: how many of what, how full, at which price."""
     replica: str | None
     """What one is, as `4 x H100 SXM`; None: known by two figures only."""
+    step_times: str | None = None
+    """Where its steps' seconds come from: the roofline as measured deployments meet it, or as operators that
+    were measured alone do, or a measurement; None: from two figures, or in two kinds of replicas."""
     replicas: int
     """Spare ones included."""
     spare_replicas: int

@@ -11,6 +11,7 @@ from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, ClassAnswer, Impossible, Percentiles
 from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
+from tidegate.plan.deployed import step_times
 from tidegate.plan.guessing import with_guesses
 from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import Size, crowd_of, holds, size_of
@@ -73,6 +74,7 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     answer = Answer(
         summary="",
         replica=ask.replica.name if isinstance(ask.replica, Replica) else None,
+        step_times=step_times(ask.replica) if isinstance(ask.replica, Replica) else None,
         replicas=replicas,
         spare_replicas=spare,
         may_be_lost=max(0, size.spare_replicas),

@@ -6,6 +6,7 @@ from tidegate.perf.deployment import Deployment
 from tidegate.perf.drafting import steps_of
 from tidegate.perf.efficiencies import waiting_of
 from tidegate.perf.memory import memory_of
+from tidegate.perf.shares import has_table
 from tidegate.plan.ask import Replica
 from tidegate.plan.laws.engine import Engine
 
@@ -34,3 +35,13 @@ def name_of(deployment: Deployment) -> str:
     """As people say it: `4 x H100 SXM`."""
     title = deployment.accelerator.title or deployment.accelerator.name
     return f"{deployment.devices} x {title}"
+
+
+def step_times(replica: Replica) -> str:
+    """Where the seconds of its steps come from."""
+    if replica.deployment is None:
+        return "measured"
+    accelerator = replica.deployment.accelerator
+    if has_table(accelerator.name):
+        return f"roofline, with operators measured on {accelerator.title}"
+    return "roofline"

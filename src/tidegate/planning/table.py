@@ -130,6 +130,8 @@ def facts(answer: Answer) -> Table:
         "at once", f"{answer.concurrency_per_replica:,} requests per replica{least * (len(known) > 1)}"
     )
     grid.add_row("sustains", f"{each} requests/s per replica: {tokens}")
+    if answer.step_times not in (None, "roofline", "measured"):
+        grid.add_row("step times", answer.step_times)
     if answer.speculation is not None:
         grid.add_row("drafts", answer.speculation.because)
     if answer.price_per_accelerator_hour is not None:

@@ -67,6 +67,31 @@ def test_all_begin_at_once_and_so_wait_for_half_of_the_others() -> None:
     assert once.ttft_s - often.ttft_s == pytest.approx(0.9 * 31 * prompt_s / 2, rel=0.15)
 
 
+def test_clients_of_equal_requests_wait_for_the_group_before() -> None:
+    """Two prompts, where they keep in step: with short outputs, and with others; not where lengths vary."""
+    waiting = Waiting(behind=2.0, in_step_tokens=600.0, queue=0.0)
+    prompt_s = ENGINE.curve.step_s(32, 0, [(1000, 0)]) - ENGINE.curve.step_s(32, 0)
+
+    def behind_s(count: int, output: int, **others: float) -> float:
+        asked = clients(count, 1000, output, **others)
+        return closed_loop(ENGINE, asked, waiting=waiting).queue_s
+
+    assert behind_s(32, 128) == pytest.approx(2 * prompt_s / (1 + (128 / 600) ** 4), rel=0.01)
+    assert behind_s(32, 600) == pytest.approx(prompt_s, rel=0.01)
+    assert behind_s(32, 4800) < 0.001 * prompt_s
+    assert behind_s(2, 128) == pytest.approx(behind_s(32, 128) / 3, rel=0.01)
+    assert behind_s(1, 128) == behind_s(32, 128, alike=0.0) == 0
+
+
+def test_an_engine_that_computes_prompts_first_keeps_equal_clients_together() -> None:
+    """Of short outputs all requests wait for half of the others, of long ones the first of each client."""
+    kept = Waiting(together=1.0, in_step_tokens=600.0)
+    short, long = (closed_loop(ENGINE, clients(32, 1000, output), waiting=kept) for output in (16, 16_000))
+
+    assert short.together == pytest.approx(1.0, abs=1e-3)
+    assert long.together == pytest.approx(0.1, abs=1e-3)
+
+
 def test_clients_beyond_the_kv_memory_wait_for_a_seat() -> None:
     """400,000 tokens hold 43 sequences of 8192 and half of 2048: TTFT = (64 - 43) / X + prefill."""
     inside = closed_loop(ENGINE, clients(43, 8192, 2048))
@@ -137,7 +162,14 @@ def test_what_can_never_be_served_is_refused(asked: Clients, words: str) -> None
     st.integers(1, 300),
     st.integers(1, 20_000),
     st.integers(2, 8000),
-    st.sampled_from([PLAIN, Waiting(steps=6, queue=0.1, beside=1.05, alone=0.6), Waiting(together=0.7)]),
+    st.sampled_from(
+        [
+            PLAIN,
+            Waiting(steps=6, queue=0.1, beside=1.05, alone=0.6),
+            Waiting(together=0.7),
+            Waiting(behind=2.0),
+        ]
+    ),
 )
 def test_laws_of_a_closed_loop(count: int, prompt: int, output: int, waiting: Waiting) -> None:
     """Little's law; more clients get no less in sum and wait no shorter; memory seats no fewer."""

@@ -28,6 +28,10 @@ REQUESTS_PER_CLIENT: Final = 10.0
 """Of one benchmark run: InferenceMAX sends 10 x concurrency (its README, read 2026-11-30)."""
 ROUNDS: Final = 10
 """Of a fixed point that halves its error in each."""
+SHARPNESS: Final = 4.0
+"""How sharply outputs divide into those that keep clients in step and those that do not."""
+FEW: Final = 3.0
+"""Other clients, from which on there are always some right before one."""
 BUSIEST: Final = 0.9
 """Share of time in prompts, above which a closed loop no longer queues like an open one."""
 
@@ -47,6 +51,8 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True):
     """That each of them gets of a step, mean; above 1 where the engine guesses ahead."""
     requests: float = REQUESTS_PER_CLIENT
     """Of each, one after the other, from a start at once."""
+    alike: float = 1.0
+    """1 where requests of all are exactly of these lengths, as those of benchmarks; 0 where lengths vary."""
 
 
 class Loop(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,22 +165,28 @@ def paces(step_s: StepS, clients: Clients, *, chunk_tokens: float, copies: float
     added_s = new / chunk_tokens * (beside_s - decoding_s) / copies
     others = count - copies
     first = 1 / clients.requests
-    together = first + (1 - first) * waiting.together
+    in_step = 1 / (1 + (output / waiting.in_step_tokens) ** SHARPNESS)
+    together = first + (1 - first) * waiting.together * in_step
     burst_s = together * others * added_s / 2
-    tpot_s, ttft_s = decoding_s + others * added_s / output, alone_s
+    before = 1 - _above(1 - others / (FEW * copies))  # of others, as many as can be before one
+    behind = clients.alike * in_step * waiting.behind * before
+    behind_s = behind * added_s
+    tpot_s, ttft_s, pace_s = decoding_s + others * added_s / output, alone_s, decoding_s
     for _ in range(ROUNDS):
         cycle_s = ttft_s + output * tpot_s
         busy = BUSIEST - _above(BUSIEST - count * added_s / cycle_s)
-        queue_s = copies * waiting.queue * busy / (1 - busy) * added_s * others / count
-        ttft_s = waiting.overhead_s + waiting.alone * alone_s + waiting.steps * tpot_s + queue_s + burst_s
+        queue_s = copies * waiting.queue * busy / (1 - busy) * added_s * others / count + behind_s
+        ttft_s = waiting.overhead_s + waiting.alone * alone_s + waiting.steps * pace_s + queue_s + burst_s
         running = count * output * tpot_s / (ttft_s + output * tpot_s)
         running = copies + _above(running - copies)
         stalled = waiting.beside * others * added_s / (ttft_s + output * tpot_s)
-        tpot_s = (tpot_s + step_s(running, running * each, 0.0, 0.0, 0.0) + stalled * tpot_s) / 2
+        pace_s = step_s(running, running * each, 0.0, 0.0, 0.0)
+        tpot_s = (tpot_s + pace_s + stalled * tpot_s) / 2
     # In the time of one request, each of the others has its prompt computed too: no cycle is shorter.
     missing_s = _above(waiting.alone * count * added_s - ttft_s - (output - 1) * tpot_s)
     queue_s, ttft_s = queue_s + missing_s, ttft_s + missing_s
-    return Paces(ttft_s, tpot_s, queue_s, busy, burst_s, together)
+    queued = busy + (1 - busy) * (1 - _above(1 - behind))
+    return Paces(ttft_s, tpot_s, queue_s, queued, burst_s, together)
 
 
 def _above(value: float) -> float:
