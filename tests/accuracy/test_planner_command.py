@@ -71,8 +71,8 @@ def planned(row: Row) -> dict[str, Any]:
 
 
 def test_the_command_says_what_is_scored() -> None:
-    """The opening is the benchmark's TTFT, where all have a place in plan and benchmark; what comes after it has
-    the same pace, for every engine, with experts and without, queueing for room or not.
+    """The opening is the benchmark's TTFT, where all have a place in plan and benchmark; what comes after it
+    has the same pace, for every engine, with experts and without, queueing for room or not.
     """
     for kind, row in rows().items():
         loop, found = loop_of(row), planned(row)

@@ -2,7 +2,7 @@
 
 `data/operators.toml` has what matrix products, attention, experts and all-reduces reach, each measured alone.
 The efficiencies come from whole deployments, and these were measured on few accelerators, which are met worse
-with such tables than without (docs/decisions/0010). Where no deployment was measured but operators were, each
+with such tables than without (docs/decisions/0012). Where no deployment was measured but operators were, each
 efficiency is multiplied by how much better or worse these are than on those few (`FITTED`).
 """
 
