@@ -44,12 +44,13 @@ def test_the_batch_binds() -> None:
     "wrong, problem",
     [
         ({"request_tokens": 200_000}, "does not fit into 163,840"),
+        ({"reserved_tokens": 50}, "outgrows 50 reserved"),
         ({"busy_ratio": 0.0}, "above 0"),
         ({"busy_ratio": 1.5}, "at most 1"),
     ],
 )
 def test_what_cannot_be(wrong: dict[str, object], problem: str) -> None:
-    """A request larger than the pool, and compute that is no share."""
+    """A request larger than the pool or than what is reserved for it, and compute that is no share."""
     with pytest.raises(ConfigurationError, match=problem):
         fits(msgspec.structs.replace(POOL, **wrong))
 

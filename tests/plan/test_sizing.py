@@ -106,12 +106,14 @@ def test_what_there_is_carries_the_highest_rate() -> None:
 
 
 def test_too_few_replicas_are_told() -> None:
-    """Who asks for less than is needed gets the figures and the number that would do."""
+    """Who asks for less than is needed gets the figures and the number that would do, for the budgets if any."""
     answer = by_hand(10, Terms(replicas=2))
+    budgeted = by_hand(10, Terms(replicas=2, budgets=Budgets(e2e_s=12)))
 
     assert answer.utilisation == pytest.approx(1.25)
     assert answer.ttft_s.p95 == inf
-    assert answer.warnings == ("2 replicas do not hold the budgets; 3 would, none of them spare",)
+    assert answer.warnings == ("2 replicas do not carry this load; 3 would, none of them spare",)
+    assert budgeted.warnings[0] == "2 replicas do not hold the budgets; 3 would, none of them spare"
 
 
 def test_users_who_think() -> None:

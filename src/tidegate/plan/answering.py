@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, format_number, format_ratio
 from tidegate.plan.answer import Answer, ClassAnswer, Impossible, Percentiles
 from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
@@ -263,7 +264,8 @@ def _missing(terms: Terms, size: Size) -> tuple[str, ...]:
     replicas, spare = size.replicas, size.spare_replicas
     if spare < 0:
         few = f"{replicas} replicas do" if replicas != 1 else "1 replica does"
-        return (f"{few} not hold the budgets; {replicas - spare} would, none of them spare",)
+        what = "hold the budgets" if terms.classes or terms.budgets != Budgets() else "carry this load"
+        return (f"{few} not {what}; {replicas - spare} would, none of them spare",)
     if spare < min(terms.spare_replicas, replicas - 1):
         return (f"no budget is held with {spare + 1} lost",)
     return ()

@@ -202,7 +202,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             most = 100 * HIGHEST_PERCENTILE
             problems.append(f"a percentile is from 50 to {most:g}, not {100 * self.percentile:g}")
         if not 0 < self.target_utilisation <= 1:
-            problems.append(f"a utilisation is above 0 and at most 1, not {self.target_utilisation:g}")
+            problems.append(f"a target utilisation is above 0 and at most 1, not {self.target_utilisation:g}")
         if self.spare_replicas < 0:
             problems.append(f"spare replicas are 0 or more, not {self.spare_replicas}")
         if self.replicas is not None and self.replicas <= self.spare_replicas:
