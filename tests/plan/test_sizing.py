@@ -106,7 +106,7 @@ def test_what_there_is_carries_the_highest_rate() -> None:
 
 
 def test_too_few_replicas_are_told() -> None:
-    """Who asks for less than is needed gets the figures and the number that would do, for the budgets if any."""
+    """Who asks for less than is needed gets the figures and the number that would do, budgets or not."""
     answer = by_hand(10, Terms(replicas=2))
     budgeted = by_hand(10, Terms(replicas=2, budgets=Budgets(e2e_s=12)))
 
