@@ -87,9 +87,7 @@ def fits(seen: Seen, host: Host | None = None, sessions: int | None = None) -> F
         problem = f"one request of {tokens:,} tokens does not fit into {seen.kv_tokens:,} tokens of KV cache"
         raise ConfigurationError([f"{problem}; shorter requests or a larger cache would"])
     if seen.reserved_tokens is not None and seen.reserved_tokens < seen.request_tokens:
-        problem = (
-            f"a request of {seen.request_tokens:,} tokens outgrows {seen.reserved_tokens:,} reserved"
-        )
+        problem = f"a request of {seen.request_tokens:,} tokens outgrows {seen.reserved_tokens:,} reserved"
         raise ConfigurationError([f"{problem}; reserve what the longest may become"])
     found = _bound(seen, tokens, paged)
     each = _sessions(seen, found)
