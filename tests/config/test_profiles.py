@@ -33,6 +33,9 @@ from tidegate.sim.settings import Link, ReplicaSettings, Speculation
 
 CURVE = "curve: {type: linear, a_s: 0.01}\n"
 REPLICA = "replica: {max_num_seqs: 8, max_batched_tokens: 512, kv_tokens: 4096, context_tokens: 1024}\n"
+APART = "{link: {bandwidth_bytes_per_s: 1.0e+9, kv_bytes_per_token: 131072}}"
+PREFILL = f"prefill:\n  {CURVE}  {REPLICA}"
+APART_OF_IT = f"disaggregation: {APART}\n"
 MEASURED = Measured(
     source="http://127.0.0.1:8000, model m",
     date="2026-11-30",
@@ -106,6 +109,15 @@ def test_every_known_profile_can_be_a_file() -> None:
             'replica.kvs_tokens: is not a setting; did you mean "kv_tokens"?',
         ),
         (CURVE + REPLICA + "measured: {source: me}\n", "measured: lacks points"),
+        (
+            CURVE + REPLICA + PREFILL,
+            "p.yaml:1:1: prefill is of engines that compute prompts apart, and nothing says that any do; "
+            "write disaggregation beside it",
+        ),
+        (
+            CURVE + REPLICA + APART_OF_IT + PREFILL + f"  {APART_OF_IT}",
+            "p.yaml:1:1: prefill has a disaggregation of its own: engines are apart once; leave that out",
+        ),
     ],
 )
 def test_what_is_no_profile(text: str, said: str) -> None:
@@ -114,6 +126,20 @@ def test_what_is_no_profile(text: str, said: str) -> None:
         parse_profile(text, "p.yaml")
 
     assert any(said in problem for problem in caught.value.problems), caught.value.problems
+
+
+def test_engines_for_prompts_of_a_file(tmp_path: Path) -> None:
+    """What computes prompts apart is read where something says that prompts are; else it is named."""
+    apart = parse_profile(CURVE + REPLICA + APART_OF_IT + PREFILL, "p.yaml")
+
+    assert apart.prefill is not None
+    assert apart.prefill.replica == REPLICAS
+    (tmp_path / "p.json").write_bytes(msgspec.json.encode(apart))
+    assert read_profile(tmp_path / "p.json") == apart
+    without = msgspec.to_builtins(apart) | {"disaggregation": None}
+    (tmp_path / "without.json").write_bytes(msgspec.json.encode(without))
+    with pytest.raises(ConfigurationError, match=r"without\.json: .*write disaggregation beside it"):
+        profile_by(str(tmp_path / "without.json"))
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

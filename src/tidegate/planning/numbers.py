@@ -1,7 +1,8 @@
 """What number does an option say, in its one unit?
 
 Numbers are read here and not by the command line's parser, so that a unit that does not belong, a zero or a
-nan are told in a sentence, to people and as data alike.
+nan are told in a sentence, to people and as data alike. `.8`, `1e3`, `1_000` and `1,000` are numbers; `2k` is
+none, for it may be 2000 or 2048.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from tidegate.core.errors import ConfigurationError
 from tidegate.core.text import printable
 from tidegate.core.units import format_number, seconds_of
 
-_NUMBER = re.compile(r"[-+]?[0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]*)?(?:e[-+]?[0-9]+)?", re.ASCII)
-_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?", re.ASCII)
+_DIGITS = r"(?:[0-9]+(?:[_,][0-9]{3})*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+_NUMBER = re.compile(rf"[-+]?{_DIGITS}", re.ASCII)
+_RATE = re.compile(rf"({_DIGITS})\s*([kKMGT]?)(bit|b|B)(?:/s|ps)?", re.ASCII)
+_DECIMAL_COMMA = re.compile(r"([-+]?[0-9]+),([0-9]+)", re.ASCII)
 _PREFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _THOUSANDS = {"k": (1000, 1024), "m": (1_000_000, 1_048_576)}
 _PER_S = {"/s": 1.0, "/sec": 1.0, "/min": 60.0, "/m": 60.0, "/h": 3600.0, "/hour": 3600.0, "/d": 86_400.0}
@@ -22,6 +25,8 @@ _PER_S = {"/s": 1.0, "/sec": 1.0, "/min": 60.0, "/m": 60.0, "/h": 3600.0, "/hour
 LEAST, MOST = 1e-9, 1e12
 """Of numbers above 0: what is beyond is a slip of the keyboard, and would overflow in a product."""
 MOST_OF = {"replicas": 100_000, "accelerators": 1_000_000}
+SLOWEST, FASTEST = 1.0, 1e18
+"""Bytes/s of a link."""
 LONGEST_S = 10 * 365 * 86_400.0
 """Of times, for the same reason: ten years."""
 
@@ -48,14 +53,15 @@ def count_of(option: str, text: str, unit: str, *, least: int = 1) -> int:
     return int(value)
 
 
-def ratio_of(option: str, text: str, *, most: float = 1.0) -> float:
-    """A share from 0 to `most`; `40%` is 0.4."""
+def ratio_of(option: str, text: str, *, most: float = 1.0, above: bool = False) -> float:
+    """A share from 0, or `above` it, to `most`; `40%` is 0.4."""
     words = text.strip()
     percent = words.endswith("%")
     value = _plain(option, words.removesuffix("%"), "a share") / (100 if percent else 1)
-    if not 0 <= value <= most:
-        hint = f"; {value:g} % is {value / 100:g}" if not percent and 1 < value <= 100 else ""
-        raise ConfigurationError([f"{option}: {printable(text)!r} is no share from 0 to {most:g}{hint}"])
+    if not 0 <= value <= most or (above and not value):
+        shares = f"{'above 0, up' if above else 'from 0'} to {most:g}"
+        remedy = f"{value:g} % is {value / 100:g}" if not percent and 1 < value <= 100 else "write 0.4 or 40%"
+        raise ConfigurationError([f"{option}: {printable(text)!r} is no share {shares}; {remedy}"])
     return value
 
 
@@ -78,11 +84,14 @@ def pause_of(option: str, text: str) -> float:
 def rate_of(option: str, text: str) -> float:
     """Bytes/s of `50GB/s`, or of `400Gb`, which are bits, as links are sold. Raises ConfigurationError."""
     match = _RATE.fullmatch(text.strip())
-    if match is None or not float(match[1]) > 0:
+    if match is None or not _value(match[1]) > 0:
         problem = f"{option}: {printable(text)!r} is no rate of a link above 0"
         raise ConfigurationError([f"{problem}; write 50GB/s, or 400Gb for bits"])
-    factor = _PREFIXES[match[2].upper()] / (8 if match[3].startswith("b") else 1)
-    return float(match[1]) * factor
+    rate = _value(match[1]) * _PREFIXES[match[2].upper()] / (8 if match[3].startswith("b") else 1)
+    if not SLOWEST <= rate <= FASTEST:
+        problem = f"{option}: {printable(text)!r} is too {'fast' if rate > FASTEST else 'slow'} to plan with"
+        raise ConfigurationError([f"{problem}; write a rate as 50GB/s, or 400Gb for bits"])
+    return rate
 
 
 def percentile_of(option: str, text: str) -> float:
@@ -98,14 +107,18 @@ def _plain(option: str, text: str, unit: str) -> float:
     words = text.strip().lower()
     match = _NUMBER.match(words)
     if match is not None and match.end() == len(words):
-        return float(words.replace(",", "").replace("_", ""))
+        return _value(words)
     raise ConfigurationError([f"{option}: {printable(text)!r} is not {unit}; {_remedy(match, words)}"])
 
 
 def _remedy(match: re.Match[str] | None, words: str) -> str:
     if match is None:
-        return "write a number"
-    value, rest = float(match[0].replace(",", "").replace("_", "")), words[match.end() :].strip()
+        return "write a number, as in 0.5, 1000, 1_000 or 1e3"
+    if comma := _DECIMAL_COMMA.fullmatch(words):
+        return f"a comma stands between thousands; write {comma[1]}.{comma[2]}"
+    if _NUMBER.fullmatch(whole := words.replace(",", "").replace("_", "")):
+        return f"thousands have three digits; write {whole}"
+    value, rest = _value(match[0]), words[match.end() :].strip()
     if rest in _THOUSANDS:
         decimal, binary = (format_number(value * factor).replace(",", "") for factor in _THOUSANDS[rest])
         return f"write {decimal} or {binary}"
@@ -113,3 +126,8 @@ def _remedy(match: re.Match[str] | None, words: str) -> str:
     if per is not None:
         return f"write it without its unit, per second: {value / per:.6g}"
     return f"write it without {printable(rest)!r}: {value:.6g}"
+
+
+def _value(digits: str) -> float:
+    """Of what `_NUMBER` matches."""
+    return float(digits.replace(",", "").replace("_", ""))

@@ -24,6 +24,15 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     prefill: Profile | None = None
     """Of those that compute prompts; None: as `disaggregation` says."""
 
+    def __post_init__(self) -> None:
+        """ConfigurationError for engines for prompts that nothing would ask."""
+        if self.prefill is not None and self.disaggregation is None:
+            problem = "prefill is of engines that compute prompts apart, and nothing says that any do"
+            raise ConfigurationError([f"{problem}; write disaggregation beside it, or leave it out"])
+        if self.prefill is not None and self.prefill.disaggregation is not None:
+            problem = "prefill has a disaggregation of its own: engines are apart once"
+            raise ConfigurationError([f"{problem}; leave that out"])
+
 
 DEMO = Linear(a_s=15e-3, b_s_per_sequence=0.1e-3, c_s_per_context_token=0.1e-6, d_s_per_prefill_token=50e-6)
 
