@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from tests.plan.search.test_cheapest import asked, chat, found, space
 from tidegate.core.records import Budgets
 from tidegate.plan.answer import Impossible
-from tidegate.plan.ask import Ask, Terms
+from tidegate.plan.ask import Ask, Kind, Load, Terms
 from tidegate.plan.deployed import deployed
 from tidegate.plan.disaggregated.front import Front, link_of
 from tidegate.plan.disaggregated.sizing import size_apart
 from tidegate.plan.search.apart import Apart
+from tidegate.plan.search.candidate import Whole
 from tidegate.plan.search.pairs import front_alike, pairs_of
+from tidegate.plan.sizing import size_of
 
 APART = ("disaggregated",)
 NAMES = ("h100-sxm", "l40s", "l4")
@@ -93,3 +96,42 @@ def test_of_what_there_is_tokens_are_compared() -> None:
     costs = [each.cost_per_million_output_tokens or 0.0 for each in points]
     assert costs == sorted(costs)
     assert all(each.requests_per_s > 0 for each in points)
+
+
+MOSTLY_CACHED = msgspec.structs.replace(chat(5, 16_000, 200), prefix_hit_ratio=0.9)
+SELDOM_LONG = Load(
+    kinds=(
+        Kind(prompt_tokens=500, output_tokens=200, share=9),
+        Kind(prompt_tokens=60_000, output_tokens=200, share=1),
+    ),
+    requests_per_s=1.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("load", "ttft_s", "percentile", "holding"),
+    [
+        # an L4 computes 1,600 tokens in 0.29 s, and 16,000 in 2.9 s; an H100 in 0.03 and 0.3 s
+        (MOSTLY_CACHED, 0.3, 0.95, {"h100-sxm"}),
+        (MOSTLY_CACHED, 0.6, 0.95, {"h100-sxm", "l4"}),
+        (msgspec.structs.replace(MOSTLY_CACHED, prefix_hit_ratio=0.0), 0.3, 0.95, set()),
+        # the mean prompt of 6,450 tokens takes an L4 1.2 s; of the half that is promised none is so long
+        (SELDOM_LONG, 0.5, 0.5, {"h100-sxm", "l4"}),
+        (SELDOM_LONG, 0.5, 0.95, set()),
+    ],
+)
+def test_what_holds_the_budgets_is_not_ruled_out(
+    load: Load, ttft_s: float, percentile: float, holding: set[str]
+) -> None:
+    """Neither by prompt tokens that come from the cache, nor by prompts that the percentile leaves out."""
+    terms = Terms(budgets=Budgets(ttft_s=ttft_s, tpot_s=0.2), percentile=percentile)
+    left: set[str] = set()
+    for deployment in space(("h100-sxm", "l4"), weights=BITS, kv=BITS, tp=(1,)).deployments():
+        one = deployed(deployment)
+        ask = Ask(load=load, replica=one, terms=terms)
+        apart, whole = Apart(ask, deployment, front_alike(one)), Whole(ask, deployment)
+
+        assert (apart.station is None) == isinstance(size_apart(ask, front_alike(one)), Impossible)
+        assert whole.station is not None or isinstance(size_of(ask), Impossible)
+        left |= {deployment.accelerator.name} if apart.station is not None else set()
+    assert left == holding

@@ -20,7 +20,7 @@ from tidegate.plan.disaggregated.sizing import SizeApart, least_replicas, size_a
 from tidegate.plan.disaggregated.splitting import most_of
 from tidegate.plan.search.candidate import Whole
 from tidegate.plan.search.candidates import bits_of
-from tidegate.plan.search.costs import Key, per_hour_tokens, point_of
+from tidegate.plan.search.costs import Key, per_hour_tokens, point_of, prompt_alone_s
 from tidegate.plan.sizing import NEAR
 
 NEVER: Key = (inf, 0.0, 0.0)
@@ -42,7 +42,7 @@ class Apart:
     @cached_property
     def station(self) -> Sides | None:
         """None where it is plain that no rate holds the budgets."""
-        engine, load, budgets = self.replica.engine, self.ask.load, self.ask.terms.budgets
+        engine, load, terms = self.replica.engine, self.ask.load, self.ask.terms
         if load.longest_tokens > min(engine.context_tokens, engine.kv_tokens):
             return None
         try:
@@ -51,18 +51,17 @@ class Apart:
             return None
         if not sides.decode.sustained_per_s or not sides.prefill.sustained_per_s:
             return None
-        fresh = load.prompt_tokens * (1 - load.prefix_hit_ratio)
-        late = budgets.ttft_s is not None and sides.prefill.batch.alone_s(fresh) > budgets.ttft_s
+        most_s = terms.budgets.ttft_s
+        late = most_s is not None and prompt_alone_s(sides.prefill.batch, terms.percentile) > most_s
         return None if late else sides
 
     @property
     def alone(self) -> tuple[float, float]:
         """TTFT and TPOT of a request that meets no other: no rate has less."""
-        sides, load = self.station, self.ask.load
+        sides = self.station
         assert sides is not None
-        left = 1 - load.prefix_hit_ratio
         tpot_s = sides.decode.batch.saturated(1).tpot_s + sides.transfer.alone_s / sides.gaps
-        return sides.prefill.batch.alone_s(load.prompt_tokens * left), tpot_s
+        return prompt_alone_s(sides.prefill.batch, self.ask.terms.percentile), tpot_s
 
     @cached_property
     def floor(self) -> Key:

@@ -21,7 +21,7 @@ from tidegate.plan.closed.inside import Inside
 from tidegate.plan.closed.users import Crowd
 from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
-from tidegate.plan.search.costs import Key, cost_key, point_of
+from tidegate.plan.search.costs import Key, cost_key, point_of, prompt_alone_s
 from tidegate.plan.served import LIGHT, ServedStation, lengths_of
 from tidegate.plan.sizing import (
     MOST_REPLICAS,
@@ -78,7 +78,7 @@ class Whole:
             found = ClosedCrowd(inside, users=1).latencies(self.ask.terms)
             return found.ttft_s.at_percentile, found.tpot_s.at_percentile
         batch = batch_of(self.replica.engine, lengths_of(load))
-        return batch.alone_s(batch.prompt_tokens), tpot_of(batch, 1)
+        return prompt_alone_s(batch, self.ask.terms.percentile), tpot_of(batch, 1)
 
     @cached_property
     def floor(self) -> Key:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from math import floor
 from typing import Protocol
 
 from tidegate.perf.deployment import Deployment
 from tidegate.plan.alternatives import Point
 from tidegate.plan.ask import Ask, Replica
+from tidegate.plan.laws.batching import Batch
 
 Key = tuple[float, float, float]
 """By which one is better than another: cost, then more bits of weights, then of the cache."""
@@ -32,6 +35,17 @@ def cost_key(ask: Ask, accelerators: float, rate: float) -> float:
 def per_hour_tokens(ask: Ask, rate: float) -> float:
     """Output tokens in an hour at the mean rate."""
     return rate / ask.load.peak_ratio * ask.load.output_tokens * 3600
+
+
+def prompt_alone_s(batch: Batch, percentile: float) -> float:
+    """Of prompts that meet no other, so long take this share (0..1) at most: no rate has less."""
+    found = sorted((batch.alone_s(tokens), share) for tokens, share in batch.lengths.fresh())
+    level = floor(100 * percentile + 1e-9) / 100  # between whole percents a law is taken for straight
+    upto = accumulate(share for _, share in found)
+    return next(
+        (seconds for (seconds, _), held in zip(found, upto, strict=True) if held >= level - 1e-9),
+        found[-1][0],
+    )
 
 
 def point_of(candidate: Costed, **figures: object) -> Point:
