@@ -71,20 +71,18 @@ def planned(row: Row) -> dict[str, Any]:
 
 
 def test_the_command_says_what_is_scored() -> None:
-    """The opening is the benchmark's TTFT, where all have a place in plan and benchmark; what comes after it
-    has the same pace, for every engine, with experts and without, queueing for room or not.
+    """Latencies are the benchmark's, and what comes after its opening is sooner where all have a place:
+    for every engine, with experts and without, queueing for room or not.
     """
     for kind, row in rows().items():
         loop, found = loop_of(row), planned(row)
         assert loop is not None
-        opening_s = found["opening"]["ttft_s"]["mean"]
-        if found["wait_s"]["mean"] == 0:
-            assert opening_s == pytest.approx(loop.ttft_s, rel=1e-9), kind
-        else:
-            assert opening_s >= loop.ttft_s * (1 - 1e-9), kind
-        assert found["ttft_s"]["mean"] < opening_s, kind
-        assert found["tpot_s"]["mean"] == found["tpot_s"]["p50"] == pytest.approx(loop.tpot_s, rel=0.03), kind
-        assert found["e2e_s"]["mean"] == pytest.approx(loop.e2e_s, rel=0.03), kind
+        run_s, later = found["ttft_s"]["mean"], found["afterwards"]
+        assert run_s == pytest.approx(loop.ttft_s, rel=1e-9), kind
+        if not later["wait_s"]["mean"]:  # before a gate, which takes fewer than the engine, more wait
+            assert later["ttft_s"]["mean"] < run_s, kind
+        assert found["tpot_s"]["mean"] == found["tpot_s"]["p50"] == pytest.approx(loop.tpot_s, rel=1e-9), kind
+        assert found["e2e_s"]["mean"] == pytest.approx(loop.e2e_s, rel=1e-9), kind
         assert found["requests_per_s"] == pytest.approx(loop.requests_per_s, rel=0.03), kind
         if loop.binding == "kv_memory":
             assert found["binding"] == "kv_memory", kind

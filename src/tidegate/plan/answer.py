@@ -105,6 +105,15 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     words: str
 
 
+class Afterwards(msgspec.Struct, frozen=True, kw_only=True):
+    """What users meet once their opening is past, where an answer's own latencies are a benchmark's run."""
+
+    wait_s: Percentiles
+    ttft_s: Percentiles
+    tpot_s: Percentiles
+    e2e_s: Percentiles
+
+
 class ClassAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the requests of one class meet, which has budgets of its own."""
 
@@ -275,8 +284,10 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     binding_class: str | None = None
     """The class that is nearest to a budget of its own with the spare replicas lost; None: none has any."""
     opening: Opening | None = None
-    """Of users: what they would meet if all asked at once, which the latencies have not; None: not users, or
-    nothing is known of prompts."""
+    """Of users: what they meet if all ask at once; None: not users, or nothing is known of prompts."""
+    afterwards: Afterwards | None = None
+    """Of users who never think, before replicas that are there, without a budget: what a benchmark of ten
+    requests each would report is asked then, and the latencies are that. None: there is no opening in them."""
     kv_bytes_per_token: float | None = None
     """Of the whole model, however it is sharded."""
     kv_bytes_per_sequence: float | None = None
@@ -315,6 +326,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """With which limits, queues and gates it should be served."""
     warnings: tuple[str, ...] = ()
     definitions: Definitions = Definitions()
+
+    @property
+    def going_on(self) -> Answer | Afterwards:
+        """Whose latencies have no opening in them."""
+        return self.afterwards or self
 
 
 class Impossible(msgspec.Struct, frozen=True, kw_only=True):

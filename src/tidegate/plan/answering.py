@@ -9,18 +9,20 @@ import msgspec
 
 from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration, format_number, format_ratio
-from tidegate.plan.answer import Answer, ClassAnswer, Impossible, Percentiles
+from tidegate.plan.answer import Afterwards, Answer, ClassAnswer, Impossible, Opening, Percentiles
 from tidegate.plan.ask import TARGET_UTILISATION, Ask, HandFigures, Replica, Terms
 from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.deployed import step_times
 from tidegate.plan.guessing import with_guesses
 from tidegate.plan.residence import residence_of
-from tidegate.plan.sizing import Size, crowd_of, holds, size_of
+from tidegate.plan.sizing import NEAR, Size, crowd_of, holds, size_of
 from tidegate.plan.station import Bound, ClassLatencies, Latencies
 from tidegate.plan.tenants import share_of
 
 if TYPE_CHECKING:
     from tidegate.plan.classes import Nearest
+    from tidegate.plan.closed.clients import ClosedCrowd
+    from tidegate.plan.closed.users import Crowd
 
 ROUGH_UTILISATION = 0.75
 """Above, TTFT in closed form is up to 25 % off and more, beside simulations (docs/closed-form.md)."""
@@ -62,8 +64,9 @@ def answer_of(ask: Ask, size: Size) -> Answer:
     replicas, station = size.replicas, size.station
     spare = max(0, min(size.spare_replicas, ask.terms.spare_replicas))
     load, rate, each = ask.load, size.requests_per_s, size.sustained_per_s
+    opening = afterwards = None
     if size.crowd is not None:
-        found = size.crowd.latencies(ask.terms)
+        found, opening, afterwards = _of_users(ask.terms, size.crowd)
     else:
         found = station.latencies(rate, replicas) or ENDLESS
     bound = _bound(ask, size)
@@ -100,7 +103,8 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         itl_s=found.itl_s,
         classes=tuple(_class(ask, each) for each in found.classes),
         binding_class=None if closest is None else closest.name,
-        opening=None if size.crowd is None else size.crowd.opening(ask.terms),
+        opening=opening,
+        afterwards=afterwards,
         kv_bytes_per_token=memory.kv_bytes_per_token if memory is not None else None,
         kv_bytes_per_sequence=memory.kv_bytes_per_sequence if memory is not None else None,
         memory=memory,
@@ -111,6 +115,25 @@ def answer_of(ask: Ask, size: Size) -> Answer:
         warnings=_warnings(ask, size),
     )
     return with_guesses(ask, msgspec.structs.replace(answer, summary=summary_of(answer)))
+
+
+def _of_users(
+    terms: Terms, crowd: Crowd | ClosedCrowd
+) -> tuple[Latencies, Opening | None, Afterwards | None]:
+    """What they meet as they go on, which fleets are sized by; where nothing is sized and nothing budgeted,
+    what a benchmark of them would report, and beside it what comes afterwards.
+    """
+    going, opening = crowd.latencies(terms), crowd.opening(terms)
+    budgeted = terms.classes or terms.budgets != Budgets()
+    run = None if terms.replicas is None or budgeted else crowd.run(terms)
+    if run is None or opening is None:
+        return going, opening, None
+    told = (
+        f"{opening.words} The latencies below are of such a run; later on TTFT is "
+        f"{format_duration(going.ttft_s.p95, 3)} at P95."
+    )
+    afterwards = Afterwards(wait_s=going.wait_s, ttft_s=going.ttft_s, tpot_s=going.tpot_s, e2e_s=going.e2e_s)
+    return run, msgspec.structs.replace(opening, words=told), afterwards
 
 
 def _class(ask: Ask, found: ClassLatencies) -> ClassAnswer:
@@ -144,8 +167,8 @@ def cost_per_hour(ask: Ask, size: Size) -> float | None:
 
 
 def cost_per_million(ask: Ask, size: Size) -> float | None:
-    """The same by output tokens, at the mean rate."""
-    cost = cost_per_hour(ask, size)
+    """The same by output tokens, at the mean rate; None too where they do not carry it."""
+    cost = cost_per_hour(ask, size) if size.utilisation <= 1 + NEAR else None
     per_hour = size.requests_per_s / ask.load.peak_ratio * ask.load.output_tokens * 3600
     return None if cost is None else cost / per_hour * 1e6
 
@@ -172,15 +195,19 @@ def summary_of(answer: Answer) -> str:
         replicas += f" of {answer.replica}"
     rate = f"{format_number(answer.requests_per_s)} requests/s"
     spare = f", {answer.spare_replicas:,} of them spare," if answer.spare_replicas else ""
-    verb = "carry" if answer.replicas != 1 else "carries"
+    one = answer.replicas == 1
+    carry = f"{'carries' if one else 'carry'} {rate} at"
+    if answer.utilisation > 1 + NEAR:
+        carry = f"{'does' if one else 'do'} not carry {rate}:"
     used = f"{format_ratio(answer.utilisation)} utilisation"
     if answer.utilisation_one_lost is not None:
         used += f", {format_ratio(answer.utilisation_one_lost)} with one lost"
     cost = ""
-    if answer.cost_per_hour is not None and answer.cost_per_million_output_tokens is not None:
-        each = format_usd(answer.cost_per_million_output_tokens)
-        cost = f"; {format_usd(answer.cost_per_hour)} an hour, {each} per million output tokens"
-    return f"{replicas}{spare} {verb} {rate} at {used}{cost}."
+    if answer.cost_per_hour is not None:
+        cost = f"; {format_usd(answer.cost_per_hour)} an hour"
+        if answer.cost_per_million_output_tokens is not None:
+            cost += f", {format_usd(answer.cost_per_million_output_tokens)} per million output tokens"
+    return f"{replicas}{spare} {carry} {used}{cost}."
 
 
 def format_usd(amount: float) -> str:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.plan.test_served import ENGINE, REPLICA
 from tidegate.core.records import Budgets
+from tidegate.core.units import format_duration
 from tidegate.perf.efficiencies import Waiting
 from tidegate.plan.answer import Answer, Gates, Impossible
 from tidegate.plan.answering import answer_to
@@ -65,10 +66,10 @@ def test_users_of_one_replica_are_a_closed_loop() -> None:
     found, expected = answered(load(32), ONE), loop(32)
 
     assert found.requests_per_s == pytest.approx(expected.requests_per_s)
-    assert found.ttft_s.mean == pytest.approx(expected.ttft_s)
-    assert found.tpot_s.mean == found.tpot_s.p99 == pytest.approx(expected.tpot_s)
-    assert found.e2e_s.mean == pytest.approx(expected.e2e_s)
-    assert found.wait_s.p99 == 0
+    assert found.going_on.ttft_s.mean == pytest.approx(expected.ttft_s)
+    assert found.going_on.tpot_s.mean == found.going_on.tpot_s.p99 == pytest.approx(expected.tpot_s)
+    assert found.going_on.e2e_s.mean == pytest.approx(expected.e2e_s)
+    assert found.going_on.wait_s.p99 == 0
     assert found.warnings == ()
 
 
@@ -79,7 +80,7 @@ def test_the_opening_stands_beside_it() -> None:
     assert found.opening is not None
     assert found.opening.ttft_s is not None
     assert found.opening.ttft_s.mean == pytest.approx(run.ttft_s)
-    assert found.opening.ttft_s.p95 > 2 * found.ttft_s.p95
+    assert found.opening.ttft_s.p95 > 2 * found.going_on.ttft_s.p95
     # The last of them waits for the prompts of all others, 25 ms each and what they add to steps.
     prompt_s = 0.025
     assert found.opening.last_ttft_s == pytest.approx(31 * prompt_s + steady.ttft_s, rel=0.1)
@@ -89,6 +90,36 @@ def test_the_opening_stands_beside_it() -> None:
     assert thinking is not None
     assert thinking.last_ttft_s == pytest.approx(found.opening.last_ttft_s)
     assert thinking.ttft_s is None
+
+
+def test_a_benchmark_is_asked_for_where_nothing_is_sized_and_nothing_budgeted() -> None:
+    """Users who never think before replicas that are there: the latencies are a run's with its opening. With
+    a budget, with thinking, or where replicas are asked for, they are those that come later.
+    """
+    run = answered(load(32), ONE)
+    budgeted = answered(load(32), Terms(replicas=1, spare_replicas=0, budgets=Budgets(ttft_s=9.0)))
+    thinking, sized = answered(load(32, think_s=5.0), ONE), answered(load(32), Terms())
+
+    assert run.opening is not None
+    assert run.ttft_s == run.opening.ttft_s
+    assert run.afterwards is not None
+    assert run.afterwards.ttft_s == budgeted.ttft_s
+    assert run.opening.words.endswith(f"later on TTFT is {format_duration(budgeted.ttft_s.p95, 3)} at P95.")
+    assert [each.afterwards for each in (budgeted, thinking, sized)] == [None] * 3
+
+
+def test_a_benchmark_is_of_engines_and_their_own_room() -> None:
+    """A gate counts requests at their ends; an engine takes them as there is room when they begin."""
+    run = answered(load(64), ONE, kv_tokens=17_600)
+    own = closed_loop(
+        msgspec.structs.replace(ENGINE, kv_tokens=17_600),
+        Clients(count=64, prompt_tokens=500, output_tokens=200),
+    )
+
+    assert own.seats > run.concurrency_per_replica
+    assert run.ttft_s.mean == pytest.approx(own.ttft_s)
+    assert run.wait_s.mean == pytest.approx(own.waiting_s)
+    assert run.tpot_s.mean == pytest.approx(own.tpot_s)
 
 
 def test_the_interactive_response_time_law() -> None:
@@ -107,10 +138,10 @@ def test_users_beyond_the_kv_memory_wait_and_it_binds() -> None:
 
     assert (found.concurrency_per_replica, found.gates.kv, found.binding) == (25, 25, "kv_memory")
     assert "Of 64 users 25 are served at once; the others wait" in found.because
-    assert found.wait_s.mean == pytest.approx(39 / expected.requests_per_s)
-    assert found.ttft_s.mean == pytest.approx(expected.ttft_s + 39 / expected.requests_per_s)
+    assert found.going_on.wait_s.mean == pytest.approx(39 / expected.requests_per_s)
+    assert found.going_on.ttft_s.mean == pytest.approx(expected.ttft_s + 39 / expected.requests_per_s)
     assert found.utilisation == pytest.approx(1)
-    assert found.warnings == ("1 replica does not hold the budgets; 3 would, none of them spare",)
+    assert found.warnings == ("1 replica does not carry this load; 3 would, none of them spare",)
 
 
 def test_only_what_never_fits_is_impossible() -> None:

@@ -216,6 +216,7 @@ def _weights(ask: Ask, answer: Answer) -> WeightAdvice:
 def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -> dict[str, TenantAdvice]:
     at, gate, weights = basis.at, basis.gate, basis.weights
     serving, admitted = answer.replicas - answer.spare_replicas, admitted_per_s(ask, answer)
+    met = answer.going_on
     fleet = Fleet(
         replicas=serving,
         prefill_tokens_per_s=at.prefill_tokens_per_s or inf,
@@ -234,8 +235,8 @@ def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -
         hit_ratio=ask.load.prefix_hit_ratio,
         first_output_tokens=max(tenant.output_tokens for tenant in tenants),
         arrivals_cv2=ask.load.gap_cv**2,
-        ttft_mean_s=answer.ttft_s.mean if isfinite(answer.ttft_s.mean) else 0.0,
-        tpot_mean_s=answer.tpot_s.mean if isfinite(answer.tpot_s.mean) else at.step_s,
+        ttft_mean_s=met.ttft_s.mean if isfinite(met.ttft_s.mean) else 0.0,
+        tpot_mean_s=met.tpot_s.mean if isfinite(met.tpot_s.mean) else at.step_s,
         users=ask.load.users,
         think_s=ask.load.think_s,
     )

@@ -107,6 +107,20 @@ class ClosedCrowd:
         ]
         return self._told(met, terms)
 
+    def run(self, terms: Terms) -> Latencies | None:
+        """What a benchmark of ten requests each reports, the opening's among them; None: they think.
+
+        It is sent to engines, which take as many as they have room for as requests begin; a gate counts them
+        at their ends.
+        """
+        if self._inside.think_s:
+            return None
+        met = []
+        for count, users in self._dealt(self._users):
+            loop = self._inside.benchmark(users)
+            met.append((count * loop.requests_per_s, loop, (users - loop.seats, loop.waiting_s)))
+        return self._told(met, terms)
+
     def opening(self, terms: Terms) -> Opening:
         """What they meet who all ask in the same instant; of a benchmark's run, where nobody thinks."""
         found = self._met(self._users, requests=1.0)
@@ -115,9 +129,9 @@ class ClosedCrowd:
         if self._users == 1:
             who = "The first token of the only user comes"
         told = f"{who} after about {format_duration(last_s, 2)}."
-        if self._inside.think_s:
+        if (whole := self.run(terms)) is None:
             return Opening(last_ttft_s=last_s, words=told)
-        run = self._told(self._met(self._users, requests=REQUESTS_PER_CLIENT), terms).ttft_s
+        run = whole.ttft_s
         told += (
             f" {REQUESTS_PER_CLIENT:g} requests each from there on, as benchmarks send them, have a TTFT of "
             f"{format_duration(run.mean, 3)} on average, and {format_duration(run.p95, 3)} at P95."
@@ -158,11 +172,15 @@ class ClosedCrowd:
             loop = self._inside.loop(self._inside.gate, **asked)
             waiting = n - self._places
             return [(1.0, loop, (waiting, waiting / self.replicas / loop.requests_per_s))]
-        each, more = divmod(n, self.replicas)
-        dealt = [(count, users) for count, users in ((more, each + 1), (self.replicas - more, each))]
-        parts = [(count, self._inside.loop(users, **asked)) for count, users in dealt if count and users]
+        parts = [(count, self._inside.loop(users, **asked)) for count, users in self._dealt(n)]
         total = sum(count * loop.requests_per_s for count, loop in parts)
         return [(count * loop.requests_per_s / total, loop, (0, 0.0)) for count, loop in parts]
+
+    def _dealt(self, n: int) -> list[tuple[int, int]]:
+        """How many replicas have how many of so many."""
+        each, more = divmod(n, self.replicas)
+        parts = (more, each + 1), (self.replicas - more, each)
+        return [(count, users) for count, users in parts if count and users]
 
     def _told(self, met: Sequence[tuple[float, Loop, tuple[int, float]]], terms: Terms) -> Latencies:
         """Over requests that meet these loops, each as often as that."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tidegate.plan.closed.loop import Clients, Loop, closed_loop
+from tidegate.plan.closed.loop import REQUESTS_PER_CLIENT, Clients, Loop, closed_loop
 from tidegate.plan.laws.lengths import pieces
 from tidegate.plan.laws.speculating import by_luck, steps_for
 
@@ -41,7 +41,7 @@ class Inside:
             for ratio, share in pieces(kind.output_cv)
         ]
         """Output tokens, and how often they come."""
-        self._copies, self._waiting = replica.copies, replica.waiting
+        self._copies, self._waiting, self._own = replica.copies, replica.waiting, replica.engine
         self._engine = msgspec.structs.replace(
             replica.engine, max_num_seqs=self.gate, kv_tokens=ROOMY_TOKENS, context_tokens=ROOMY_TOKENS
         )
@@ -57,6 +57,12 @@ class Inside:
         if (found := self._loops.get(key)) is None:
             found = self._loops[key] = self._loop(inside, requests)
         return found
+
+    def benchmark(self, clients: int) -> Loop:
+        """Of so many who begin at once, before the engine itself: it takes as many as it has room for."""
+        return closed_loop(
+            self._own, self._clients(clients, REQUESTS_PER_CLIENT), copies=self._copies, waiting=self._waiting
+        )
 
     def tpots(self, loop: Loop) -> Law:
         """The same of all that are in it, but for the luck of their guesses."""
@@ -89,15 +95,7 @@ class Inside:
         return numbers, rates
 
     def _loop(self, inside: int, requests: float) -> Loop:
-        clients = Clients(
-            count=inside,
-            prompt_tokens=self._prompt_tokens,
-            output_tokens=self.output_tokens,
-            cached_tokens=self._cached_tokens,
-            requests=requests,
-            alike=0.0 if requests == inf else 1.0,  # only benchmarks' lengths are all the same
-            tokens_per_step=self._tokens_per_step,
-        )
+        clients = self._clients(inside, requests)
         found = closed_loop(self._engine, clients, copies=self._copies, waiting=self._waiting)
         if not self.think_s or not self._waiting.together or not found.burst_s:
             return found
@@ -106,3 +104,14 @@ class Inside:
         together = self._waiting.together * burst_s / (burst_s + self.think_s)
         waiting = msgspec.structs.replace(self._waiting, together=together)
         return closed_loop(self._engine, clients, copies=self._copies, waiting=waiting)
+
+    def _clients(self, count: int, requests: float) -> Clients:
+        return Clients(
+            count=count,
+            prompt_tokens=self._prompt_tokens,
+            output_tokens=self.output_tokens,
+            cached_tokens=self._cached_tokens,
+            requests=requests,
+            alike=0.0 if requests == inf else 1.0,  # only benchmarks' lengths are all the same
+            tokens_per_step=self._tokens_per_step,
+        )

@@ -75,8 +75,12 @@ class Crowd:
         """What keeps a replica from more: not the users."""
         return bound
 
-    def opening(self, terms: Terms) -> Opening | None:
+    def run(self, terms: Terms) -> Latencies | None:
         """Nothing is known of prompts that wait for each other."""
+        return None
+
+    def opening(self, terms: Terms) -> Opening | None:
+        """Likewise."""
         return None
 
     def latencies(self, terms: Terms) -> Latencies:

@@ -101,6 +101,7 @@ def as_simulated(ask: Ask, answer: Answer) -> Answer:
     found = crowd.latencies(ask.terms)
     return msgspec.structs.replace(
         answer,
+        afterwards=None,
         wait_s=found.wait_s,
         ttft_s=found.ttft_s,
         tpot_s=found.tpot_s,
@@ -115,9 +116,10 @@ def _beside(ask: Ask, answer: Answer) -> Iterator[str]:
     """What of the plan is not simulated."""
     plain = as_simulated(ask, answer)
     if plain is not answer:
+        with_it_s = answer.going_on.ttft_s.p95
         yield (
             "what benchmarks show of the engine's software beside its steps is not simulated, and not in the "
-            f"closed form here: with it, the plan's TTFT is {format_duration(answer.ttft_s.p95, 3)} at P95, "
+            f"closed form here: with it, the plan's TTFT is {format_duration(with_it_s, 3)} at P95, "
             f"instead of {format_duration(plain.ttft_s.p95, 3)}"
         )
 
@@ -145,8 +147,8 @@ def _point(
 
 def _answer_s(ask: Ask, answer: Answer) -> float:
     """How long a slow answer takes; where more comes than is served, one that has not waited."""
-    if isfinite(answer.e2e_s.p99):
-        return answer.e2e_s.p99
+    if isfinite(longest_s := answer.going_on.e2e_s.p99):
+        return longest_s
     at = operating_point(ask, answer)
     return at.longest_prefill_s + max(kind.output_tokens for kind in ask.load.kinds) * at.token_s
 

@@ -121,10 +121,11 @@ def verdict_of(ask: Ask, answer: Answer, seen: Seen) -> Verification:
 
 def _figures(ask: Ask, answer: Answer, seen: Seen, refused: float) -> Iterator[Compared]:
     total, step_s = seen.total, operating_point(ask, answer).step_s + DELIVERY_S
+    met = answer.going_on
     latencies = (
-        ("ttft_s", answer.ttft_s, total.ttft_s, step_s),
-        ("tpot_s", answer.tpot_s, total.tpot_s, 0.0),
-        ("e2e_s", answer.e2e_s, total.e2e_s, step_s),
+        ("ttft_s", met.ttft_s, total.ttft_s, step_s),
+        ("tpot_s", met.tpot_s, total.tpot_s, 0.0),
+        ("e2e_s", met.e2e_s, total.e2e_s, step_s),
     )
     for name, planned, spread, slack_s in latencies:
         for at in PERCENTILES:
