@@ -58,19 +58,19 @@ def _summed(cv2: float, expected: float) -> float:
 def _inverted(cv2: float, expected: float) -> float:
     """All chances at once: the transform of their sum is f / (s (1 - f)), f = (1 + cv2 s)^(-1/cv2) of a gap.
 
-    Without 1/s², that of what is expected. Inverted by Euler's summation of its Fourier series (Abate and
-    Whitt, Numerical inversion of Laplace transforms of probability distributions, ORSA J. Computing 7
-    (1995)); to 1e-8 of the sum.
+    Without 1/s², that of what is expected, which is inverted once. Inverted by Euler's summation of its
+    Fourier series (Abate and Whitt, Numerical inversion of Laplace transforms of probability distributions,
+    ORSA J. Computing 7 (1995)); to 1e-8 of the sum.
     """
-    nodes, weights = _euler()
+    nodes, weights, straight = _euler()
     s = nodes / expected
-    transform = 1 / (s * ((1 + cv2 * s) ** (1 / cv2) - 1)) - 1 / (s * s)
-    return float(weights @ transform.real) / expected
+    transform = 1 / (s * ((1 + cv2 * s) ** (1 / cv2) - 1))
+    return float(weights @ transform.real) / expected - straight * expected
 
 
 @cache
-def _euler() -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
-    """Where a transform is asked, times the instant; and the weights of what is found there."""
+def _euler() -> tuple[NDArray[np.complex128], NDArray[np.float64], float]:
+    """Where a transform is asked, times the instant; the weights of what is found; and 1/s² inverted at 1."""
     import numpy as np
 
     terms = np.arange(PLAIN + AVERAGED + 1, dtype=float)
@@ -79,7 +79,8 @@ def _euler() -> tuple[NDArray[np.complex128], NDArray[np.float64]]:
     # The mean of the last partial sums by binomial weights: a term counts in those that reach it.
     chances = [comb(AVERAGED, each) / 2**AVERAGED for each in range(AVERAGED + 1)]
     weights[PLAIN + 1 :] *= [sum(chances[each:]) for each in range(1, AVERAGED + 1)]
-    return (DAMPED / 2 + 1j * np.pi * terms).astype(np.complex128), weights
+    nodes = (DAMPED / 2 + 1j * np.pi * terms).astype(np.complex128)
+    return nodes, weights, float(weights @ (1 / nodes**2).real)
 
 
 def _gamma_within(shape: float, scaled: float) -> float:

@@ -44,8 +44,6 @@ class _Idling(Chain):
 
     def busy(self) -> float:
         """Share of the time in which it computes."""
-        np = self._np
         states = self._states()
-        steps_s = self._seconds[np.minimum(np.arange(len(states)), self._budget)]
-        computing_s = float((states * steps_s).sum())
+        computing_s = float((states * self._steps_s()).sum())
         return computing_s / (computing_s + float(states[0]) / self._rate_per_s)

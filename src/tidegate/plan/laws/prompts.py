@@ -104,33 +104,34 @@ class Chain:
         """Solve it, and look at it as an arrival does."""
         np, seconds, budget = self._np, self._seconds, self._budget
         states = self._states()
-        numbers = np.arange(QUANTA)
-        computed = np.minimum(numbers, budget)
-        spent_s = states * seconds[computed]
+        spent_s = states * self._steps_s()
         mean_step_s = float(spent_s.sum())
         left, level, new, own, shares = self._met(spent_s / mean_step_s)
 
-        passed = (np.arange(self.instants) + 0.5) / self.instants
+        # A row for each instant, for arrays are quick along long rows.
+        passed = _passed(self.instants)
         full_s, flow = float(seconds[-1]), self._flow
-        ahead = (left + own)[:, None] + (new - own)[:, None] * passed
+        ahead = (left + own) + (new - own) * passed
         before = np.maximum(np.ceil(ahead / budget - 1e-9) - 1, 0)  # full steps, before the one it ends in
-        there = np.maximum((left + new)[:, None] - before * (budget - flow * full_s), 0.0)
+        there = np.maximum((left + new) - before * (budget - flow * full_s), 0.0)
         last = np.minimum(there, budget)
-        last_s = np.interp(last, np.arange(budget + 1), seconds)
+        last_s = np.interp(last, _numbers()[: budget + 1], seconds)
         boundary_s = before * full_s + last_s
-        waits_s = boundary_s + seconds[level][:, None] * (1 - passed)
+        waits_s = boundary_s + seconds[level] * (1 - passed)
         behind = there - last + flow * last_s
-        weights = np.repeat(shares / self.instants, self.instants)
+        shares = shares / self.instants
+        weights = np.concatenate([shares] * self.instants)
 
         def mean(values: Floats) -> float:
-            return float((values.ravel() * weights).sum())  # a product by BLAS wakes its threads for it
+            return float((values * shares).sum())  # a product by BLAS wakes its threads for it
 
         # The prompts that are there when its last step starts will stall others only.
-        after = float(states @ numbers)
-        spread = mean(behind * behind + self._grain * flow * last_s) - mean(behind) ** 2
+        numbers = _numbers()
+        after, mean_behind = float(states @ numbers), mean(behind)
+        spread = mean(behind * behind) + self._grain * flow * mean(last_s) - mean_behind**2
         spread += float(states @ (numbers * numbers)) - after**2
         return Prompts(
-            steps=(seconds, np.bincount(computed, states, budget + 1)),
+            steps=(seconds, np.append(states[:budget], states[budget:].sum())),
             waits=_binned(waits_s.ravel(), weights),
             at_boundaries=(boundary_s.ravel(), weights),
             mean_wait_s=mean(waits_s),
@@ -138,9 +139,14 @@ class Chain:
             steps_waited=1.5 + mean(before),
             behind_s=self._behind_s(behind.ravel(), weights, mean_step_s)
             if self._decode_steps <= SHORT
-            else (mean(behind) - after) * self._quantum_s,
+            else (mean_behind - after) * self._quantum_s,
             behind_var=spread * self._quantum_s**2,
         )
+
+    def _steps_s(self) -> Floats:
+        """Of a step at whose start there are 0, 1, ... quanta; it computes no more than its budget."""
+        seconds, beyond = self._seconds, QUANTA - 1 - self._budget
+        return self._np.concatenate([seconds, seconds[-1:].repeat(beyond)]) if beyond else seconds
 
     def _states(self) -> Floats:
         """How often a step starts with so many quanta to compute."""
@@ -149,28 +155,24 @@ class Chain:
         chain = np.empty((QUANTA, QUANTA))
         chain[:budget] = come[:budget]
         # A full step leaves what is beyond its budget, beside what comes meanwhile.
-        full = np.concatenate([np.zeros(QUANTA), come[budget]])
+        full = np.concatenate([_numbers() * 0.0, come[budget]])
         chain[budget:] = full[_shifted()[: QUANTA - budget]]
         self._chain = chain  # without what comes beyond its last state, of which one equation is left out
-        equations = chain.T.copy()
-        equations.flat[:: QUANTA + 1] -= 1.0
+        equations = chain.T - _same()
         equations[-1] = 1.0
-        right = np.zeros(QUANTA)
-        right[-1] = 1.0
-        states = np.maximum(np.linalg.solve(equations, right), 0.0)
+        states = np.maximum(np.linalg.solve(equations, _same()[-1]), 0.0)
         shares: Floats = states / states.sum()
         return shares
 
     def _behind_s(self, behind: Floats, weights: Floats, mean_step_s: float) -> float:
-        """What a sequence of few steps sees of it: a step computes no more than its budget."""
-        np, seconds = self._np, self._seconds
-        steps_s = seconds[np.minimum(np.arange(QUANTA), self._budget)]
+        """What a sequence of few steps sees of it."""
+        np, steps_s = self._np, self._steps_s()
         more_s = np.zeros(QUANTA)
         self._chain[:, -1] += 1 - self._chain.sum(axis=1)
         for _ in range(self._decode_steps):
             more_s = steps_s - mean_step_s + self._chain @ more_s
-        found_s = float((np.interp(behind, np.arange(QUANTA), more_s) * weights).sum())
-        return found_s * float(seconds[0]) / mean_step_s
+        found_s = float((np.interp(behind, _numbers(), more_s) * weights).sum())
+        return found_s * float(steps_s[0]) / mean_step_s
 
     def _met(self, met: Floats) -> tuple[Floats, NDArray[np.intp], Floats, Floats, Floats]:
         """What arrivals find, case by case: left over, computed meanwhile, come meanwhile, their own; how
@@ -179,16 +181,41 @@ class Chain:
         Its own is the mean, given all that comes in the same step.
         """
         np, budget = self._np, self._budget
-        seen = np.flatnonzero(met > RARE)
+        seen = (met > RARE).nonzero()[0]
         level = np.minimum(seen, budget)
         # An arrival, with who came in the same step: how much, and of it how much is the arrival's.
         both = self._arrival[:, None] * self._mates[level]
         joined, owned = np.maximum(np.fft.irfft(both)[:, :, :QUANTA], 0.0)
         shares = (met[seen] / joined.sum(axis=1))[:, None] * joined
-        row, new = np.nonzero(shares > RARE)
-        kept = shares[row, new]
-        own = np.minimum(owned[row, new] / joined[row, new], new)
+        case = (shares > RARE).nonzero()
+        row, new = case
+        kept = shares[case]
+        own = np.minimum(owned[case] / joined[case], new)
         return (seen - level)[row].astype(float), level[row], new.astype(float), own, kept / kept.sum()
+
+
+@cache
+def _numbers() -> Floats:
+    """Quanta of each state."""
+    import numpy as np
+
+    return np.arange(float(QUANTA))
+
+
+@cache
+def _same() -> Floats:
+    """The chance to go to a state for who stays in the one it is in."""
+    import numpy as np
+
+    return np.eye(QUANTA)
+
+
+@cache
+def _passed(instants: int) -> Floats:
+    """How much of a step has passed at each instant, 0..1; a row each."""
+    import numpy as np
+
+    return (np.arange(instants)[:, None] + 0.5) / instants
 
 
 @cache
@@ -224,11 +251,11 @@ def _clumped(expected: Floats, mates: float, usual: float, one: Complex) -> tupl
         return come, come / (rest * rest) if mates else come
     part = min(1.0, (-mates / usual) ** 0.5)
     even = (part * expected)[:, None]
-    sure = np.floor(even)
     random = np.exp(((1 - part) * expected)[:, None] * (one - 1))
-    if not sure.any():  # one or none, which has no such mates
-        come = random * (1 + even * (one - 1))
-        return come, (1 - part) * come + part * random
+    if even.max() < 1:  # one or none, which has no such mates
+        single = even * (one - 1) * random
+        return random + single, random + (1 - part) * single
+    sure = np.floor(even)
     power, more = one[None, :] ** np.maximum(sure - 1, 0), even - sure
     power_of_sure = np.where(sure > 0, power * one, 1)
     come = random * power_of_sure * (1 + more * (one - 1))
@@ -259,7 +286,7 @@ def _seconds(batch: Batch, decodes: float, quantum: float, budget: int) -> Float
     import numpy as np
 
     asked = _asked(budget)
-    seconds: Floats = np.interp(np.arange(budget + 1), asked, batch.steps_s(decodes, asked * quantum))
+    seconds: Floats = np.interp(_numbers()[: budget + 1], asked, batch.steps_s(decodes, asked * quantum))
     return seconds
 
 
@@ -282,5 +309,6 @@ def _binned(times_s: Floats, shares: Floats) -> Law:
     width = (most - least) / BINS or 1.0
     places = np.minimum((times_s - least) / width, BINS - 1).astype(np.intp)
     held, sums = (np.bincount(places, each, BINS).astype(float, copy=False) for each in (shares, weighed))
-    kept = held > 0
-    return sums[kept] / held[kept], held[kept]
+    kept = (held > 0).nonzero()
+    held = held[kept]
+    return sums[kept] / held, held

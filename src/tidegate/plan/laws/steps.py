@@ -100,23 +100,28 @@ def _linear_s(curve: Linear, decodes: Floats, context_tokens: Floats | float) ->
 
 
 class _Axis:
-    """Ascending points: on which piece is a point, and how far along it?"""
+    """Ascending points, between which something is straight: level before the first, on after the last."""
 
     def __init__(self, points: Sequence[float]) -> None:
         import numpy as np
 
         self._points = np.array(points)
-        self._inner = self._points[1:-1]
-        self._widths = self._points[1:] - self._points[:-1]
+        self._first, self._inner = points[0], self._points[1:-1]
 
     def place(self, at: Floats) -> tuple[NDArray[np.intp], Floats]:
-        """0 at a piece's start and before the first, 1 at its end, and on after the last."""
+        """On which piece each is, and where: none is before the first point."""
         import numpy as np
 
-        if not len(self._widths):
-            return np.zeros(at.shape, np.intp), np.zeros(at.shape)
-        left = self._inner.searchsorted(at, "right")
-        return left, np.maximum((at - self._points[left]) / self._widths[left], 0.0)
+        after = np.maximum(at, self._first)
+        return self._inner.searchsorted(after, "right"), after
+
+    def pieces(self, seconds: Floats) -> tuple[Floats, Floats]:
+        """Of each piece the constant and the slope; `seconds` has the points as its rows."""
+        points = self._points.reshape(-1, *[1] * (seconds.ndim - 1))
+        if len(points) == 1:
+            return seconds, 0 * seconds
+        slopes = (seconds[1:] - seconds[:-1]) / (points[1:] - points[:-1])
+        return seconds[:-1] - slopes * points[:-1], slopes
 
 
 class _Line:
@@ -124,32 +129,29 @@ class _Line:
         import numpy as np
 
         self._axis = _Axis(line.points)
-        self._seconds = np.array((*line.seconds, line.seconds[-1]))  # one more: every piece has an end
-        self._rises = self._seconds[1:] - self._seconds[:-1]
+        self._pieces = np.array(self._axis.pieces(np.array(line.seconds)))
 
     def __call__(self, at: Floats) -> Floats:
-        left, along = self._axis.place(at)
-        found: Floats = self._seconds[left] + along * self._rises[left]
+        piece, at = self._axis.place(at)
+        constant, slope = self._pieces[:, piece]
+        found: Floats = constant + slope * at
         return found
 
 
 class _Grid:
+    """Of each cell the constant, and the slopes along the columns, along the rows, and along both."""
+
     def __init__(self, grid: Grid) -> None:
         import numpy as np
 
         self._rows, self._columns = _Axis(grid.rows), _Axis(grid.columns)
-        rows = [(*cells, cells[-1]) for cells in (*grid.seconds, grid.seconds[-1])]
-        self._seconds, self._width = np.array(rows).ravel(), len(rows[0])
+        constants, slopes = self._rows.pieces(np.array(grid.seconds))
+        cells = np.array([*self._columns.pieces(constants.T), *self._columns.pieces(slopes.T)])
+        self._cells, self._width = cells.reshape(4, -1), cells.shape[2]
 
     def __call__(self, rows: Floats, columns: Floats) -> Floats:
-        row, down = self._rows.place(rows)
-        column, along = self._columns.place(columns)
-        place = row * self._width + column
-        upper, lower = self._across(place, along), self._across(place + self._width, along)
-        found: Floats = upper + down * (lower - upper)
-        return found
-
-    def _across(self, place: NDArray[np.intp], along: Floats) -> Floats:
-        seconds = self._seconds[place]
-        found: Floats = seconds + along * (self._seconds[place + 1] - seconds)
+        row, rows = self._rows.place(rows)
+        column, columns = self._columns.place(columns)
+        constant, along, down, both = self._cells[:, column * self._width + row]
+        found: Floats = constant + along * columns + rows * (down + both * columns)
         return found
