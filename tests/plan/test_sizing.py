@@ -113,6 +113,7 @@ def test_too_few_replicas_are_told() -> None:
     assert answer.utilisation == pytest.approx(1.25)
     assert answer.ttft_s.p95 == inf
     assert answer.warnings == ("2 replicas do not carry this load; 3 would, none of them spare",)
+    assert answer.summary.startswith("2 replicas do not carry 10 requests/s: 125% utilisation,")
     assert budgeted.warnings[0] == "2 replicas do not hold the budgets; 3 would, none of them spare"
 
 
@@ -124,6 +125,15 @@ def test_users_who_think() -> None:
     assert isinstance(answer, Answer)
     assert answer.requests_per_s == pytest.approx(10, rel=1e-6)
     assert answer.replicas == 4
+
+
+def test_too_few_replicas_make_no_tokens_to_pay_for() -> None:
+    """An hour costs what it costs; what a token does, of a load that is not carried, nobody knows."""
+    answer = by_hand(10, Terms(replicas=2, per_hour_usd=3))
+
+    assert answer.cost_per_hour == 6
+    assert answer.cost_per_million_output_tokens is None
+    assert answer.summary.endswith("; $6.00 an hour.")
 
 
 def test_what_it_costs() -> None:

@@ -13,6 +13,8 @@ from tidegate.cli import command_line
 APP = command_line(["plan", "catalog"])
 HAND = "plan --throughput 2000 --output 500 --tpot 20ms"
 MODEL = "plan --model Llama-3.1-8B --gpu h100-sxm --input 2000 --output 500"
+FILES = ("folder", ".yaml", ".json", ".csv")
+"""What is wrong with one is told with its line, and it is for its author to know what was meant."""
 BINARY = bytes(range(128, 256))
 
 
@@ -54,6 +56,18 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{MODEL} --pp 1000", "--pp: 32 layers are too few for 1000 stages; give that many at most"),
         (f"{MODEL} --disaggregated --link 0GB/s", "--link: '0GB/s' is no rate of a link above 0"),
         (f"{MODEL} --offline 1e15 --within 1s", "--offline: '1e15' is too large"),
+        (f"{MODEL} --utilisation 0", "--utilisation: '0' is no share above 0, up to 1; write"),
+        (f"{MODEL} --memory 0%", "--memory: '0%' is no share above 0, up to 1; write"),
+        (f"{MODEL} --prefix-hit -1", "--prefix-hit: '-1' is no share from 0 to 1; write"),
+        ("plan fits --kv-tokens 4096 --tokens 9 --busy 0", "--busy: '0' is no share above 0"),
+        (f"{MODEL} --quant fp7", "--quant: 'fp7' is no precision; give one of fp32,"),
+        (f"{MODEL} --kv-quant fp7", "--kv-quant: 'fp7' is no precision of a KV cache; give one of bf16,"),
+        (f"{MODEL} --engine x", "--engine: 'x' is no engine that is known; give one of vllm,"),
+        (f"{MODEL} --tp 2 --ep 2", "--ep: meta-llama/Llama-3.1-8B has no experts to share out; leave"),
+        ("plan --model Llama-3.1-8B --quant fp7 --input 5 --output 5", "--quant: 'fp7' is no precision"),
+        (f"{HAND} --qps 1 --replicas 1 --spare 1", "of 1 replicas 1 cannot be spare"),
+        (f"{MODEL} --qps 1 --prefix-hit 1", "a prefix hit ratio is 0 or more and below 1, not 1"),
+        ("plan --model Llama-3.1-8B --gpu l4 --qps 1 --input 5 --output 1 --disaggregated", "not decoded"),
         (f"{MODEL} --tenants a=0 --qps 1", "--tenants a: '0' cannot be"),
         # files that are something else
         ("plan --throughput 9 --tpot 1s --trace folder", "trace folder: Is a directory"),
@@ -89,3 +103,4 @@ def test_what_cannot_be_is_a_sentence(command: str, problem: str) -> None:
     assert data.exit_code == 2
     told = json.loads(data.stdout)["problems"]
     assert any(each["problem"].split(";")[0] in text.stderr for each in told)
+    assert all(each["remedy"] for each in told if not any(file in each["problem"] for file in FILES))

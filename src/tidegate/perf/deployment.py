@@ -102,11 +102,15 @@ def _counts(deployment: Deployment) -> list[str]:
 def _names(deployment: Deployment) -> list[str]:
     problems = []
     if deployment.precision not in BITS:
-        problems.append(f"weights: {deployment.precision!r} is none of {', '.join(BITS)}")
+        problems.append(f"weights: {deployment.precision!r} is no precision; give one of {', '.join(BITS)}")
     if deployment.kv not in KV_BITS:
-        problems.append(f"kv: {deployment.kv!r} is none of {', '.join(KV_BITS)}")
+        problems.append(
+            f"kv: {deployment.kv!r} is no precision of a KV cache; give one of {', '.join(KV_BITS)}"
+        )
     if deployment.software not in SOFTWARE:
-        problems.append(f"software: {deployment.software!r} is none of {', '.join(SOFTWARE)}")
+        problems.append(
+            f"software: {deployment.software!r} is no engine that is known; give one of {', '.join(SOFTWARE)}"
+        )
     return problems
 
 
@@ -126,7 +130,7 @@ def _shards(deployment: Deployment) -> list[str]:
             "give a divisor of them"
         )
     elif deployment.ep > 1 and not counts:
-        problems.append(f"ep: {deployment.model.name} has no experts to share out")
+        problems.append(f"ep: {deployment.model.name} has no experts to share out; leave it at 1")
     elif any(count < deployment.ep for count in counts):
         problems.append(
             f"ep: {min(counts)} experts are too few for {deployment.ep} devices; give that many at most"

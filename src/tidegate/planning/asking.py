@@ -194,7 +194,7 @@ def terms_of(options: Options) -> Terms:
         budgets=budgets,
         classes=classes,
         percentile=percentile_of("--percentile", options.percentile),
-        target_utilisation=ratio_of("--utilisation", options.utilisation or "70%"),
+        target_utilisation=ratio_of("--utilisation", options.utilisation or "70%", above=True),
         spare_replicas=count_of("--spare", options.spare or "1", "replicas", least=0),
         per_hour_usd=price,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,7 +117,7 @@ def _seen_of(written: dict[str, Any]) -> Seen:
         problem = "how much does the KV cache hold; write --kv-tokens TOKENS, or --model and --gpu"
         raise ConfigurationError([problem])
     optional = {
-        "busy_ratio": _read(written, "busy", ratio_of),
+        "busy_ratio": _read(written, "busy", partial(ratio_of, above=True)),
         "token_bytes": _read(written, "token_bytes", _positive("bytes")),
         "prompt_tokens_per_s": _read(written, "prefill", _positive("tokens/s")),
         "step_s": _read(written, "step", duration_of),

@@ -108,7 +108,7 @@ def deployment_values(options: Options) -> dict[str, object]:
     texts = {"weights": options.quant, "kv": options.kv_quant, "software": options.engine}
     values: dict[str, object] = counts | {name: text for name, text in texts.items() if text is not None}
     if options.memory is not None:
-        values["memory_ratio"] = ratio_of("--memory", options.memory)
+        values["memory_ratio"] = ratio_of("--memory", options.memory, above=True)
     if options.reserve is not None:
         values["reserve_bytes"] = int(2**30 * number_of("--reserve", options.reserve, "GiB", above=False))
     return values

@@ -110,7 +110,7 @@ def _space(options: Options) -> Space:
     tp = [count_of("--tp", text, "of them") for text in _several(options.tp)]
     weights, kv = _several(options.quant), _several(options.kv_quant)
     problems = [
-        f"{option}: {text!r} is none of {', '.join(known)}"
+        f"{option}: {text!r} is no precision of it; give one of {', '.join(known)}"
         for option, texts, known in (("--quant", weights, BITS), ("--kv-quant", kv, KV_BITS))
         for text in texts
         if text not in known

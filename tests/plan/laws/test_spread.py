@@ -52,6 +52,15 @@ def test_what_never_ends_and_what_never_is() -> None:
     assert isnan(Spread.undefined().quantile(0.5))
 
 
+def test_a_part_is_no_longer_than_the_whole() -> None:
+    """Level by level, and in the mean, whichever of two laws says less of it."""
+    short, long = Spread.of_tail(0.2, 2.0), Spread.of_tail(0.3, 1.0)
+
+    assert short.at_most(long) == long.at_most(short) == short
+    assert short.at_least(long) == long.at_least(short) == long
+    assert Spread.never().at_most(short) == short
+
+
 def test_a_quantile_is_a_ratio() -> None:
     """From 0 to 0.999; 95 is none."""
     for ratio in (-0.1, 1.0, 95):

@@ -159,6 +159,36 @@ def test_laws_are_laws(one: Served, utilisation: float, cv2: float, replicas: in
     assert found.e2e_s.mean == pytest.approx(mean_s, rel=0.2)
 
 
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["h100-8b", "demo", "demo-128k", "vllm-cpu-tiny", "constant"]),
+    st.sampled_from([1, 100, 2000, 8000]),
+    st.sampled_from([1, 2, 3, 20, 500]),
+    st.floats(0, 3),
+    st.one_of(st.floats(0.05, 0.98), st.sampled_from([1e-12, 1e-8, 1e-6])),
+    st.sampled_from([1, 3]),
+)
+def test_a_wait_is_part_of_ttft_and_ttft_of_e2e(
+    name: str, prompt: int, output: int, cv: float, utilisation: float, replicas: int
+) -> None:
+    """At every level, of the shortest answers too, from hardly any load to nearly all."""
+    found = at(Served(name, prompt, output, cv, cv, 8), utilisation, replicas=replicas)
+
+    levels = zip(found.wait_s.at, found.ttft_s.at, found.e2e_s.at, strict=True)
+    assert all(wait_s <= ttft_s <= e2e_s for wait_s, ttft_s, e2e_s in levels)
+    assert 0 <= found.wait_s.mean <= found.ttft_s.mean <= found.e2e_s.mean < inf
+
+
+@pytest.mark.parametrize("name", sorted(LINE))
+def test_hardly_anybody_is_served_as_one_alone(name: str) -> None:
+    """Whoever comes once in years is the one who is asked about: the number inside is his share of time."""
+    one = replace_lengths(LINE[name])
+    rare = at(one, 1e-12)
+
+    assert rare.e2e_s.mean == pytest.approx(at(one, 1e-5).e2e_s.mean, rel=1e-3)
+    assert rare.sequences > 0
+
+
 @settings(max_examples=40)
 @given(served, st.floats(0.02, 0.8))
 def test_latencies_rise_with_the_rate(one: Served, utilisation: float) -> None:

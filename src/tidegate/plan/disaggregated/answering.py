@@ -229,7 +229,7 @@ def _whole_of(ask: Ask, size: Size | Impossible) -> Whole:
 
 
 def _per_million(ask: Ask, size: SizeApart, cost: float | None) -> float | None:
-    if cost is None:
+    if cost is None or size.utilisation > 1 + NEAR:
         return None
     return cost / (size.requests_per_s / ask.load.peak_ratio * ask.load.output_tokens * 3600) * 1e6
 
@@ -243,14 +243,16 @@ def _summary(answer: Answer, size: SizeApart) -> str:
     of_prompts = "" if alike else f" of {apart.prefill_replica}"
     used = ", ".join(f"{name} {format_ratio(share)}" for name, share in size.utilisations.items())
     cost = ""
-    if answer.cost_per_hour is not None and answer.cost_per_million_output_tokens is not None:
-        per_million = format_usd(answer.cost_per_million_output_tokens)
-        cost = f"; {format_usd(answer.cost_per_hour)} an hour, {per_million} per million output tokens"
+    if answer.cost_per_hour is not None:
+        cost = f"; {format_usd(answer.cost_per_hour)} an hour"
+        if answer.cost_per_million_output_tokens is not None:
+            cost += f", {format_usd(answer.cost_per_million_output_tokens)} per million output tokens"
     plural = "s" * (size.prefill_replicas != 1)
     first = f"{size.prefill_replicas:,} replica{plural}{of_prompts} for prompts"
+    rate = f"{format_number(answer.requests_per_s)} requests/s"
+    carry = f"carry {rate} at" if answer.utilisation <= 1 + NEAR else f"do not carry {rate}:"
     return (
         f"{first} and {size.decode_replicas:,} that "
-        f"decode of {apart.decode_replica}{spare} carry "
-        f"{format_number(answer.requests_per_s)} requests/s at "
+        f"decode of {apart.decode_replica}{spare} {carry} "
         f"{format_ratio(answer.utilisation)} utilisation ({used}){cost}."
     )

@@ -97,7 +97,7 @@ def decodes_of(load: Load) -> Load:
         if kind.output_tokens > 1
     )
     if not kinds:
-        raise ConfigurationError(["answers of one token are not decoded: leave --disaggregated out"])
+        raise ConfigurationError(["answers of one token are not decoded; leave --disaggregated out"])
     several = sum(kind.share for kind in kinds) / sum(kind.share for kind in load.kinds)
     prompt = Load(kinds=kinds).prompt_tokens
     rate = load.requests_per_s

@@ -144,11 +144,12 @@ def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Popul
     if high == most:
         shares[-1] = waiting = float(shares[-1]) / (1 - full) * (clumps + 1) / 2
     kept = np.flatnonzero(shares > NEGLIGIBLE)
-    first, total = int(kept[0]), float(shares.sum())
+    # Where hardly anybody comes, who does is negligible, and yet what is asked about.
+    first, last, total = int(kept[0]), max(int(kept[-1]), 1 - low), float(shares.sum())
     variation = max(1e-6, (arrivals.cv2 + batch.output_cv2) / 2)
     return Population(
         first=low + first,
-        shares=shares[first : int(kept[-1]) + 1] / total,
+        shares=shares[first : last + 1] / total,
         wait_probability=waiting / total,
         relief_per_s=arrivals.rate_per_s * (1 / full - 1) / variation,
     )

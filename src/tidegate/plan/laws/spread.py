@@ -58,6 +58,14 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
         """Of what never happens."""
         return cls(mean=nan, at=(nan,) * len(LEVELS))
 
+    def at_most(self, other: Spread) -> Spread:
+        """Of what is part of the other, and so is no longer at any level."""
+        return Spread(mean=min(self.mean, other.mean), at=tuple(map(min, self.at, other.at)))
+
+    def at_least(self, other: Spread) -> Spread:
+        """Of what the other is part of, and so is no shorter at any level."""
+        return Spread(mean=max(self.mean, other.mean), at=tuple(map(max, self.at, other.at)))
+
     def quantile(self, ratio: float) -> float:
         """The time that this share (0..1) stays within."""
         if not 0 <= ratio <= LEVELS[-1]:

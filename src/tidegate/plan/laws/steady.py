@@ -150,11 +150,11 @@ class _Latencies:
             utilisation=utilisation,
             sequences=self._sequences,
             wait_probability=held.wait_probability,
-            wait_s=Spread.of_tail(held.wait_probability, held.relief_per_s),
+            wait_s=Spread.of_tail(held.wait_probability, held.relief_per_s).at_most(ttft_s),
             ttft_s=ttft_s,
             itl_s=Spread.of(self._itl()) if decode_steps else Spread.undefined(),
             tpot_s=Spread.of(tpot) if tpot else Spread.undefined(),
-            e2e_s=Spread.of(e2e),
+            e2e_s=Spread.of(e2e).at_least(ttft_s),  # a law of two moments forgets how long a tail is
         )
 
     def _ttft(self) -> Law:
