@@ -93,6 +93,8 @@ LONG = (
 )
 PROMPTS_ONLY = (kind("noisy", 4_000, 1, 1), kind("ada", 300, 100, 1), kind("ben", 2_000, 20, 1))
 ANSWERS_ONLY = (kind("noisy", 50, 800, 1), kind("ada", 1_000, 50, 1))
+UNEQUAL = (kind("noisy", 1_000, 200, 1), kind("ada", 1_000, 200, 8), kind("ben", 1_000, 200, 1))
+MOSTLY_ADA = (kind("noisy", 3_000, 1, 1), kind("ada", 3_000, 1, 20), kind("ben", 500, 1, 1))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -103,6 +105,9 @@ ANSWERS_ONLY = (kind("noisy", 50, 800, 1), kind("ada", 1_000, 50, 1))
         (asked(1.0, Load(kinds=ALIKE, requests_per_s=6.0), DEMO, spare_replicas=1), 200.0),
         (asked(2.0, Load(kinds=PROMPTS_ONLY, requests_per_s=12.0), DEMO), 50.0),
         (asked(2.0, Load(kinds=ANSWERS_ONLY, requests_per_s=3.0), DEMO), 50.0),
+        (asked(1.0, Load(kinds=UNEQUAL, requests_per_s=8.0), DEMO), 50.0),
+        # One sends most of what comes, so that its weight is raised.
+        (asked(2.0, Load(kinds=MOSTLY_ADA, requests_per_s=15.0), DEMO), 50.0),
         # A noisy neighbour: 40 prompts of 100,000 tokens a minute, beside three chats on four replicas.
         (asked(2.0, Load(kinds=LONG, requests_per_s=190 / 60), DEMO, percentile=0.75, replicas=4), 40 / 60),
         (asked(2.0, Load(kinds=LONG, requests_per_s=190 / 60), DEMO, percentile=0.75, replicas=4), 10.0),
@@ -112,6 +117,8 @@ ANSWERS_ONLY = (kind("noisy", 50, 800, 1), kind("ada", 1_000, 50, 1))
         "alike, one spare",
         "prompts only",
         "answers only",
+        "unequal",
+        "mostly one",
         "noisy neighbour",
         "flooding neighbour",
     ],
@@ -131,6 +138,19 @@ def test_a_tenant_that_sends_all_it_can_delays_no_other_beyond_its_bound(
         bound_s = advice.tenants[name].ttft_bound_s.value
         assert bound_s is not None
         assert worst_s <= bound_s
+
+
+def test_what_is_planned_is_let_in_beside_who_floods() -> None:
+    """Of a tenant that is planned to send four fifths, by equal weights, beside one that sends all it can."""
+    ask = asked(1.0, Load(kinds=UNEQUAL, requests_per_s=8.0), DEMO)
+    refused, asks = 0, 0
+    for seed in (1, 2, 3):
+        _, records = ran(ask, seed, 50.0)
+        own = [each for each in records if each.tenant == "ada"]
+        refused, asks = refused + sum(not each.ok for each in own), asks + len(own)
+
+    assert asks > 1000
+    assert refused <= 0.01 * asks  # more than half of them, if each might send a third
 
 
 SHORT_AND_LONG = (kind("ada", 400, 20, 6), kind("ben", 400, 600, 1))

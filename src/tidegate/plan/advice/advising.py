@@ -15,9 +15,11 @@ import msgspec
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advice.deadlines import times_of
 from tidegate.plan.advice.ladder import ladder
-from tidegate.plan.advice.limits import Fleet, limits_of, senders_of
+from tidegate.plan.advice.limits import limits_of
 from tidegate.plan.advice.marginal import token_seconds
 from tidegate.plan.advice.operating import Batch, Operating, operating_point
+from tidegate.plan.advice.senders import Fleet, senders_of
+from tidegate.plan.advice.shares import ABOVE_PLAN, shared_out
 from tidegate.plan.advised import (
     Advice,
     Choice,
@@ -39,8 +41,6 @@ DELIVERY_S = 0.001
 """Gateway to engine and back, where nothing else is known: the simulator's default."""
 STEPS_AHEAD = 2
 """Steps' worth of prompts that a replica is given: one is computed, the next is there when it ends."""
-ABOVE_PLAN = 1.1
-"""Limits over the planned rate: at exactly that rate a bucket runs empty now and then, however deep it is."""
 MOST_ADMITTED = 0.9
 """Of what the fleet sustains: at all of it every burst would wait."""
 FEW_REFUSED = 0.01
@@ -226,7 +226,6 @@ def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -
         gate_tokens=float(gate.max_prefill_tokens.value or 0.0),
         step_s=at.full_step_s,
         delivery_s=DELIVERY_S,
-        ttft_s=ask.terms.budgets.ttft_s,
         credits=(
             float(weights.input.value or 0),
             float(weights.cached_input.value or 0),
@@ -243,11 +242,11 @@ def _limits(ask: Ask, answer: Answer, basis: Basis, tenants: Sequence[Tenant]) -
     rate = answer.requests_per_s
     everybody = senders_of([Tenant(kinds=ask.load.kinds)], rate)[0]
     fleet = msgspec.structs.replace(fleet, request_credits=everybody.credits(fleet))
-    senders, found = senders_of(tenants, rate), {}
-    for each in tenants:
-        own = tightest_ttft_s(ask, each)
-        found[each.name] = limits_of(msgspec.structs.replace(fleet, ttft_s=own), senders)[each.name]
-    return found
+    senders = [
+        msgspec.structs.replace(each, ttft_s=tightest_ttft_s(ask, each.tenant))
+        for each in shared_out(fleet, senders_of(tenants, rate))
+    ]
+    return limits_of(fleet, senders)
 
 
 def tightest_ttft_s(ask: Ask, tenant: Tenant) -> float | None:

@@ -2,7 +2,7 @@
 
 A token bucket of rate r and burst b lets in at most b + r t tokens in any t seconds (Cruz 1991). A fair
 queue serves a tenant that waits at its guaranteed rate g, its weight's share of the fleet's prefill, after a
-latency T. Then no request of it waits longer than
+latency T, if r is no more than g. Then no request of it waits longer than
 
     T + (b + largest request) / g
 
@@ -12,6 +12,9 @@ have the first token within the TTFT budget D may therefore burst b = g (D - T) 
 
 Nobody gets less than its largest request, nor less prefill than its own planned requests need (`own_burst`):
 it waits for that itself, and the bound, then above the budget, is told.
+
+Who may send more than that share is guaranteed what the rates of all others leave, after their bursts: of a
+server of rate C any tenant has C t less what the others' buckets let in (Cruz 1991), in whatever order.
 
 All of it counts tokens as the gateway's queue does, prompt and output alike: while prompts are what is waited
 for, a fleet passes at least its prefill rate of such tokens. A burst also needs places in batches. Some are
@@ -34,112 +37,11 @@ import msgspec
 
 from tidegate.core.units import format_latency, format_number, format_ratio
 from tidegate.plan.advice.own_burst import REFUSED_SHARE, beyond_the_rate, burst_needed, refused_ratio
+from tidegate.plan.advice.senders import Fleet, Sender
 from tidegate.plan.advised import Figure, TenantAdvice, rounded_down, rounded_up
-from tidegate.plan.ask import Kind
-from tidegate.plan.tenants import Tenant, longest
 
 MOST_BURST_S = 60.0
 """Of its rate, where no budget bounds a burst: the gateway's default."""
-
-
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """What tenants share."""
-
-    replicas: int
-    """That serve: all but the spare ones."""
-    prefill_tokens_per_s: float
-    """Of each, beside a full batch; inf: prompts take no time, as where nothing is known of them."""
-    admitted_per_s: float
-    """Requests per second that all limits together let in."""
-    request_credits: float
-    """Of the mean request."""
-    free_places: float
-    """In all batches together, at that rate."""
-    gate_tokens: float
-    """Prompt tokens that a replica has before it, at most, of requests that are no larger than that."""
-    step_s: float
-    """The longest step."""
-    delivery_s: float
-    ttft_s: float | None
-    """The budget."""
-    credits: tuple[float, float, float]
-    """Of a prompt token, of a cached one, and of an output token."""
-    hit_ratio: float
-    """Prompt tokens that are cached, 0..1."""
-    first_output_tokens: float
-    """What is reserved for an answer until a tenant's own answers are learned."""
-    arrivals_cv2: float = 1.0
-    """Squared coefficient of variation of the gaps between requests."""
-    ttft_mean_s: float = 0.0
-    tpot_mean_s: float = 0.0
-    """Of planned requests: how long what is reserved for an answer is held."""
-    users: float | None = None
-    """Of all tenants, who wait for their answers; None: requests come by themselves."""
-    think_s: float = 0.0
-    """Of each user, between an answer and the next request."""
-
-    def credits_of(self, kind: Kind, *, cached: bool) -> float:
-        """Of one request; a limit reserves what is not cached."""
-        fresh, hit, output = self.credits
-        hit_ratio = self.hit_ratio if cached else 0.0
-        prompt = fresh * (1 - hit_ratio) + hit * hit_ratio
-        return kind.prompt_tokens * prompt + kind.output_tokens * output
-
-
-class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """A tenant, measured."""
-
-    tenant: Tenant
-    share: float
-    """Of the weights."""
-    requests_per_s: float
-    """That are planned."""
-
-    @property
-    def request_tokens(self) -> float:
-        """The mean."""
-        return self._mean([kind.prompt_tokens + kind.output_tokens for kind in self.tenant.kinds])
-
-    @property
-    def largest_tokens(self) -> float:
-        """Prompt and output of its largest request."""
-        return max(kind.prompt_tokens + kind.output_tokens for kind in self._longest())
-
-    @property
-    def longest_prompt_tokens(self) -> float:
-        """Of its requests."""
-        return max(kind.prompt_tokens for kind in self._longest())
-
-    @property
-    def tokens_cv2(self) -> float:
-        """Squared coefficient of variation of its requests' tokens."""
-        square = self._mean([(kind.prompt_tokens + kind.output_tokens) ** 2 for kind in self.tenant.kinds])
-        return max(0.0, square / self.request_tokens**2 - 1)
-
-    def unlearned_credits(self, fleet: Fleet) -> float:
-        """Reserved beyond the cost of what it has under way (Little's law), until its answers are learned."""
-        output = self.tenant.output_tokens
-        stay_s = fleet.ttft_mean_s + output * fleet.tpot_mean_s
-        return self.requests_per_s * stay_s * max(0.0, fleet.first_output_tokens - output) * fleet.credits[2]
-
-    def credits(self, fleet: Fleet) -> float:
-        """The mean of its requests."""
-        return self._mean([fleet.credits_of(kind, cached=True) for kind in self.tenant.kinds])
-
-    def largest_credits(self, fleet: Fleet) -> float:
-        """Of the request that reserves most."""
-        return max(fleet.credits_of(kind, cached=False) for kind in self._longest())
-
-    def _longest(self) -> Iterator[Kind]:
-        """Of each of its kinds a request that few are longer than."""
-        for kind in self.tenant.kinds:
-            prompt = longest(kind.prompt_tokens, kind.prompt_cv)
-            output = longest(kind.output_tokens, kind.output_cv)
-            yield msgspec.structs.replace(kind, prompt_tokens=prompt, output_tokens=output)
-
-    def _mean(self, values: Sequence[float]) -> float:
-        shares = [kind.share for kind in self.tenant.kinds]
-        return sum(share * value for share, value in zip(shares, values, strict=True)) / sum(shares)
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,33 +89,22 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     """The burst that the TTFT budget allows, or the default where there is none."""
 
 
-def senders_of(tenants: Sequence[Tenant], requests_per_s: float) -> list[Sender]:
-    """Every tenant with its share of the weights, and of the rate."""
-    weights = sum(tenant.weight for tenant in tenants)
-    return [
-        Sender(
-            tenant=tenant,
-            share=tenant.weight / weights,
-            requests_per_s=requests_per_s * tenant.load_share,
-        )
-        for tenant in tenants
-    ]
-
-
 def limits_of(fleet: Fleet, senders: Sequence[Sender]) -> dict[str, TenantAdvice]:
     """Of each tenant."""
-    # How long prompts hold others up depends on bursts, and those on that: the first guess is free of it.
+    # What others hold up depends on their bursts, and those on that: the first guess is free of it.
     buckets = {each.tenant.name: _bucket(fleet, each, service_of(fleet, each, senders)) for each in senders}
-    found = {}
-    for each in senders:
+    # Whose promise depends on the bursts of others comes after them.
+    for each in sorted(senders, key=lambda each: _may_send_more(fleet, each)):
         others = [other for other in senders if other is not each]
         taken = sum(_replicas_held(fleet, other, buckets) for other in others)
-        services = [service_of(fleet, each, senders, long_prompts=taken)]
+        bursts = sum(buckets[other.tenant.name].burst_tokens for other in others)
+        services = [service_of(fleet, each, senders, long_prompts=taken, bursts_tokens=bursts)]
         if 0 < taken < fleet.replicas and each.longest_prompt_tokens <= fleet.gate_tokens:
-            services.append(_service_apart(fleet, each, senders, taken))
-        bucket = max((_bucket(fleet, each, service) for service in services), key=_by_worth)
-        found[each.tenant.name] = _advice(fleet, each, bucket)
-    return found
+            services += _service_apart(fleet, each, senders, taken)
+        buckets[each.tenant.name] = max(
+            (_bucket(fleet, each, service) for service in services), key=_by_worth
+        )
+    return {each.tenant.name: _advice(fleet, each, buckets[each.tenant.name]) for each in senders}
 
 
 def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket]) -> int:
@@ -225,33 +116,26 @@ def _replicas_held(fleet: Fleet, sender: Sender, buckets: dict[str, Bucket]) -> 
     if longest <= fleet.gate_tokens:
         return 0
     hold_s = longest / fleet.prefill_tokens_per_s
-    let_in = buckets[sender.tenant.name].burst_tokens + rate_of(fleet, sender) * hold_s
+    let_in = buckets[sender.tenant.name].burst_tokens + sender.tokens_per_s(fleet) * hold_s
     return max(1, floor(let_in / longest))
 
 
-def credits_per_s(fleet: Fleet, sender: Sender) -> float:
-    """Its share of what may be admitted, at the credits of the load's mean request."""
-    return fleet.admitted_per_s * fleet.request_credits * sender.share
-
-
-def rate_of(fleet: Fleet, sender: Sender) -> float:
-    """The same in tokens of its own requests."""
-    return credits_per_s(fleet, sender) * sender.request_tokens / sender.credits(fleet)
-
-
-def load_of(fleet: Fleet, sender: Sender) -> float:
-    """What it is planned to send, over what it may."""
-    return sender.requests_per_s * sender.credits(fleet) / credits_per_s(fleet, sender)
-
-
-def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_prompts: int = 0) -> Service:
+def service_of(
+    fleet: Fleet,
+    sender: Sender,
+    senders: Sequence[Sender],
+    *,
+    long_prompts: int = 0,
+    bursts_tokens: float = 0.0,
+) -> Service:
     """What `sender` is guaranteed, with so many prompts of others that each need a replica by itself.
 
     They wait until one has emptied for them, and all wait with them; and they may have all replicas. One
-    request is computed by one replica, however large its tenant's share of all of them is.
+    request is computed by one replica, however large its tenant's share of all of them is. `bursts_tokens`
+    of all others are before it where it is not its share that it is guaranteed.
     """
     per_replica = fleet.prefill_tokens_per_s
-    per_s = fleet.replicas * per_replica * sender.share
+    per_s, by_share = _guaranteed_per_s(fleet, sender, senders), fleet.replicas * per_replica * sender.share
     others = [each.longest_prompt_tokens for each in senders if each is not sender]
     # What stands before a tenant that is alone is its own, and in its burst.
     ahead_tokens = (1 + long_prompts) * fleet.gate_tokens if others else 0.0
@@ -259,15 +143,32 @@ def service_of(fleet: Fleet, sender: Sender, senders: Sequence[Sender], *, long_
         ahead_tokens = max(ahead_tokens, *others)
     alone_s = max(0.0, sender.largest_tokens / per_replica - sender.largest_tokens / per_s)
     waits_s = ahead_tokens / per_replica + sum(others) / (fleet.replicas * per_replica)
+    if per_s > by_share:
+        waits_s += bursts_tokens / per_s
     return Service(
         latency_s=waits_s + alone_s + fleet.step_s + fleet.delivery_s,
         prefill_per_s=per_s,
         free_tokens=fleet.free_places * sender.request_tokens,
-        sustained_per_s=rate_of(fleet, sender),
+        sustained_per_s=sender.tokens_per_s(fleet),
     )
 
 
-def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], taken: int) -> Service:
+def _guaranteed_per_s(fleet: Fleet, sender: Sender, senders: Sequence[Sender]) -> float:
+    """g: its share; of who may send more than that, what is left by all others, who have limits too."""
+    whole = fleet.replicas * fleet.prefill_tokens_per_s
+    if not _may_send_more(fleet, sender):
+        return whole * sender.share
+    return max(
+        whole * sender.share, whole - sum(each.tokens_per_s(fleet) for each in senders if each is not sender)
+    )
+
+
+def _may_send_more(fleet: Fleet, sender: Sender) -> bool:
+    """Than its share of prefill."""
+    return sender.tokens_per_s(fleet) > fleet.replicas * fleet.prefill_tokens_per_s * sender.share
+
+
+def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], taken: int) -> Iterator[Service]:
     """The same if long prompts have `taken` replicas to themselves, and all others share the rest."""
     short = [each for each in senders if each.longest_prompt_tokens <= fleet.gate_tokens]
     weights = sum(each.share for each in short)
@@ -275,13 +176,14 @@ def _service_apart(fleet: Fleet, sender: Sender, senders: Sequence[Sender], take
         fleet,
         replicas=fleet.replicas - taken,
         free_places=fleet.free_places * (1 - taken / fleet.replicas),
-        admitted_per_s=fleet.admitted_per_s * weights,
     )
     same = [msgspec.structs.replace(each, share=each.share / weights) for each in short]
     own = next(each for each in same if each.tenant is sender.tenant)
+    if _may_send_more(alone, own):
+        return
     service = service_of(alone, own, same)
     drains_s = taken * fleet.gate_tokens / fleet.prefill_tokens_per_s
-    return msgspec.structs.replace(service, latency_s=service.latency_s + drains_s)
+    yield msgspec.structs.replace(service, latency_s=service.latency_s + drains_s)
 
 
 def _by_worth(bucket: Bucket) -> tuple[float, float]:
@@ -292,13 +194,13 @@ def _by_worth(bucket: Bucket) -> tuple[float, float]:
 def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
     """Prefill is its own share, and whoever asks for more of it waits; places it would take from others."""
     most = MOST_BURST_S * service.sustained_per_s
-    if fleet.ttft_s is not None:
-        bounds = service.bursts_within(fleet.ttft_s, sender.largest_tokens)
+    if sender.ttft_s is not None:
+        bounds = service.bursts_within(sender.ttft_s, sender.largest_tokens)
         within = min(bounds.values())
     else:
         bounds, within = {"default": most}, most
     # A bound for the worst that all can do at once is no reason to refuse what is planned.
-    needed = burst_needed(load_of(fleet, sender), fleet.arrivals_cv2 + sender.tokens_cv2)
+    needed = burst_needed(sender.load(fleet), fleet.arrivals_cv2 + sender.tokens_cv2)
     # What is reserved too much at first takes nobody's place.
     unlearned_tokens = sender.unlearned_credits(fleet) / sender.credits(fleet) * sender.request_tokens
     needed_tokens = needed * sender.request_tokens + unlearned_tokens
@@ -322,12 +224,12 @@ def _opening(fleet: Fleet, sender: Sender) -> float:
     if fleet.users is None:
         return 0.0
     users = fleet.users * sender.tenant.load_share
-    return beyond_the_rate(users, fleet.think_s, credits_per_s(fleet, sender) / sender.credits(fleet))
+    return beyond_the_rate(users, fleet.think_s, sender.credits_per_s / sender.credits(fleet))
 
 
 def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
     service = bucket.service
-    per_minute = rounded_down(60 * credits_per_s(fleet, sender), 4)
+    per_minute = rounded_down(60 * sender.credits_per_s, 4)
     per_token = sender.credits(fleet) / sender.request_tokens
     largest_credits = sender.largest_credits(fleet)
     # No part of a burst that a budget bounds is rounded up; no request is rounded away.
@@ -336,28 +238,47 @@ def _advice(fleet: Fleet, sender: Sender, bucket: Bucket) -> TenantAdvice:
         burst_s = rounded_up(60 * largest_credits / per_minute)
     burst_tokens = burst_s * per_minute / 60 / per_token
     bound_s = service.bound_s(burst_tokens, sender.largest_tokens)
-    cv2, load = fleet.arrivals_cv2 + sender.tokens_cv2, load_of(fleet, sender)
+    cv2, load = fleet.arrivals_cv2 + sender.tokens_cv2, sender.load(fleet)
     first_credits = burst_s * per_minute / 60 - sender.unlearned_credits(fleet)
     first_requests = max(0.0, first_credits / sender.credits(fleet))
     return TenantAdvice(
         weight=sender.tenant.weight,
         tokens_per_minute=Figure(
-            value=per_minute,
-            reason=(
-                f"{format_ratio(sender.share)} of the {format_number(fleet.admitted_per_s)} requests/s that "
-                f"may be admitted: {format_number(per_minute / 60)} credits/s."
-            ),
+            value=per_minute, reason=_rate_reason(fleet, sender, service, per_minute / 60)
         ),
         burst_s=Figure(value=burst_s, reason=_burst_reason(fleet, sender, bucket, burst_tokens)),
         burst_tokens=burst_tokens,
-        burst_within_budget_tokens=None if fleet.ttft_s is None else max(0.0, bucket.within),
+        burst_within_budget_tokens=None if sender.ttft_s is None else max(0.0, bucket.within),
         guaranteed_tokens_per_s=(
             service.prefill_per_s if service.prefill_per_s < inf else service.sustained_per_s
         ),
         ttft_bound_s=Figure(value=bound_s, reason=_bound_reason(sender, service, burst_tokens)),
-        holds_budget=None if fleet.ttft_s is None else bound_s <= fleet.ttft_s * (1 + 1e-9),
+        holds_budget=None if sender.ttft_s is None else bound_s <= sender.ttft_s * (1 + 1e-9),
         refused_ratio=refused_ratio(load, burst_tokens / sender.request_tokens, cv2),
         refused_at_first_ratio=refused_ratio(load, first_requests, cv2),
+    )
+
+
+def _rate_reason(fleet: Fleet, sender: Sender, service: Service, credits_per_s: float) -> str:
+    """What it may use, and what it is guaranteed."""
+    ratio = sender.credits_per_s / (fleet.admitted_per_s * fleet.request_credits)
+    may = (
+        f"{format_ratio(ratio)} of the {format_number(fleet.admitted_per_s)} requests/s that may be admitted"
+    )
+    may = f"{may}: {format_number(credits_per_s)} credits/s"
+    if sender.share == 1:
+        return f"{may}."
+    planned = sender.planned_credits_per_s(fleet)
+    return f"{may}; {format_number(planned)} are planned, and {sender.shared}. {_guaranteed(service)}"
+
+
+def _guaranteed(service: Service) -> str:
+    if service.prefill_per_s < inf:
+        kept, per_s = "prefill", service.prefill_per_s
+    else:
+        kept, per_s = "places", service.sustained_per_s
+    return (
+        f"Guaranteed, whatever the others do within their limits: {kept} of {format_number(per_s)} tokens/s."
     )
 
 
@@ -376,8 +297,8 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
         )
     if bucket.bound == "opening":
         return f"{tokens}: its users may all begin in the same instant, whatever that does to TTFT."
-    assert fleet.ttft_s is not None
-    left_s, budget = format_latency(fleet.ttft_s - service.latency_s), format_latency(fleet.ttft_s)
+    assert sender.ttft_s is not None
+    left_s, budget = format_latency(sender.ttft_s - service.latency_s), format_latency(sender.ttft_s)
     if bucket.bound == "prefill":
         rate = f"its {format_number(service.prefill_per_s)} tokens/s of prefill compute"
     else:
@@ -389,12 +310,13 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
 
 
 def _bound_reason(sender: Sender, service: Service, burst_tokens: float) -> str:
+    latency = format_latency(service.latency_s)
     sent = f"({format_number(burst_tokens)} + {format_number(sender.largest_tokens)}"
     if service.waits_for_places(burst_tokens, sender.largest_tokens):
         free, per_s = format_number(service.free_tokens), format_number(service.sustained_per_s)
         rate = f" - {free}) tokens / {per_s} tokens/s"
-    else:
+    elif service.prefill_per_s < inf:
         rate = f") tokens / {format_number(service.prefill_per_s)} tokens/s"
-    return (
-        f"{format_latency(service.latency_s)} + {sent}{rate}, by network calculus (Parekh and Gallager 1993)."
-    )
+    else:
+        return f"{latency}: {sent}) tokens fit into free places; what prompts take is not known."
+    return f"{latency} + {sent}{rate}, by network calculus (Parekh and Gallager 1993)."
