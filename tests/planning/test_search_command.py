@@ -189,6 +189,35 @@ def test_disaggregated_sides_that_are_chosen_apart() -> None:
     assert fixed["cost_per_hour"] >= answer["cost_per_hour"]
 
 
+@pytest.mark.parametrize(
+    "decoding",
+    [
+        (),  # on any
+        ("--gpu", "h100-sxm,l40s"),
+        ("--gpu", "h100-sxm", "--tp", "1,2"),
+        ("--gpu", "h100-sxm", "--tp", "any", "--quant", "any", "--kv-quant", "any"),
+    ],
+)
+@pytest.mark.parametrize(
+    "prompts",
+    [("--prefill-tp", "2"), ("--prefill-gpu", "l40s"), ("--prefill-gpu", "l40s", "--prefill-tp", "2")],
+)
+def test_disaggregated_with_what_computes_prompts_said(
+    decoding: tuple[str, ...], prompts: tuple[str, ...]
+) -> None:
+    """What is open of those that decode is found, and for prompts are those that are written, in its bits."""
+    options = ("--disaggregated", *prompts, "--qps", "2", "--input", "500", "--output", "100", "--ttft", "1s")
+    answer = answered(*MODEL, *decoding, *options)
+    best = answer["search"]["points"][0]
+    written = ("--gpu", best["accelerator"], "--tp", f"{best['tp']}", "--quant", best["weights"])
+    alone = answered(*MODEL, *written, "--kv-quant", best["kv"], *options)
+
+    assert best["prefill_tp"] == (2 if "--prefill-tp" in prompts else best["tp"])
+    assert best["prefill_accelerator"] == ("l40s" if "--prefill-gpu" in prompts else best["accelerator"])
+    for key in ("summary", "replicas", "cost_per_hour", "ttft_s", "tpot_s"):
+        assert alone[key] == answer[key], key
+
+
 def test_disaggregated_by_the_hour() -> None:
     """Of a trace: both kinds, in the table too."""
     small = ("--model", "Llama-3.1-8B", "--gpu", "h100-sxm", "--disaggregated", "--trace", "azure-conv")
@@ -232,6 +261,13 @@ def test_prices_of_a_catalogue_file_decide(tmp_path: Path) -> None:
         ((*APART, "--prefill-tp", "1", *LONG), "--model: meta-llama", "--prefill-tp 2"),
         ((*APART, "--prefill-gpu", "l40s", "--price", "3", *LONG), "--price: of which", "--catalog"),
         ((*APART, "--prefill-gpu", "l40s", "--gpus", "9", *LONG[2:]), "--gpus: of which", "--replicas"),
+        # what keeps every deployment from being asked about, and is not memory
+        ((*MODEL, "--disaggregated", "--prefill-gpu", "l40", *LONG), 'accelerator "l40"', "l40s or l4"),
+        ((*MODEL, "--disaggregated", "--prefill-tp", "3", *LONG), "--prefill-tp: 32 attention", "a divisor"),
+        ((*MODEL, "--gpu", "l4,l40s", "--replicas", "2", "--spare", "2", *LONG[2:]), "of 2", "--spare 0"),
+        ((*MODEL, "--gpu", "l4,l40s", "--tp", "3,5", *LONG), "--tp: 32 attention heads cannot", "a divisor"),
+        ((*MODEL, "--ep", "4", *LONG), "--ep: meta-llama/Llama-3.1-8B has no experts", "leave it at 1"),
+        ((*MODEL, "--pp", "64", *LONG), "--pp: 32 layers are too few", "that many at most"),
         ((*APART[:6], "--prefill-tp", "8", *LONG), "belongs to --disaggregated", "write that too"),
     ],
 )  # fmt: skip

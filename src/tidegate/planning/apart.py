@@ -45,12 +45,16 @@ def _prefill(options: Options, decode: Replica) -> Replica:
     """By its own options, the others as for those that decode."""
     from tidegate.planning.replicas import replica_by_model
 
-    assert decode.deployment is not None
+    known = decode.deployment
+    assert known is not None
     written = msgspec.structs.replace(
         options,
-        gpu=options.prefill_gpu or options.gpu,
-        tp=options.prefill_tp or options.tp,
-        kv_quant=decode.deployment.kv,
+        gpu=options.prefill_gpu or known.accelerator.name,
+        tp=options.prefill_tp or f"{known.tp}",
+        dp=f"{known.attention_dp}",
+        ep=f"{known.ep}",
+        quant=known.weights,
+        kv_quant=known.kv,
     )
     try:
         return replica_by_model(written)

@@ -18,6 +18,8 @@ from tidegate.planning.numbers import count_of, number_of, ratio_of
 from tidegate.planning.options import Options
 
 if TYPE_CHECKING:
+    from tidegate.catalog.accelerators import Accelerator
+    from tidegate.catalog.models import Model
     from tidegate.sim.profiles import Profile
 
 SAID = {
@@ -79,16 +81,21 @@ def replica_by_model(options: Options) -> Replica:
     catalog, values = catalog_with(map(Path, options.catalog)), deployment_values(options)
     model, accelerator = model_named(options.model, catalog), catalog.accelerator(options.gpu)
     values["speculation"] = speculation_of(options, model, catalog)
-    try:
-        deployment = Deployment(model=model, accelerator=accelerator, **values)  # type: ignore[arg-type]
-    except ConfigurationError as error:
-        raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
+    deployment = deployment_by(model, accelerator, values)
     try:
         replica = deployed(deployment)
     except ConfigurationError as error:
         problem = _as_option(error.problems[0]).rpartition(": ")[0]
         raise ConfigurationError([f"{problem}; {_what_fits(deployment)}"]) from None
     return msgspec.structs.replace(replica, engine=limited(replica.engine, options))
+
+
+def deployment_by(model: Model, accelerator: Accelerator, values: dict[str, object]) -> Deployment:
+    """Of `deployment_values`. Raises ConfigurationError, which names the option."""
+    try:
+        return Deployment(model=model, accelerator=accelerator, **values)  # type: ignore[arg-type]
+    except ConfigurationError as error:
+        raise ConfigurationError([_as_option(problem) for problem in error.problems]) from None
 
 
 def deployment_values(options: Options) -> dict[str, object]:

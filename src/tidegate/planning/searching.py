@@ -43,6 +43,7 @@ def searched_for(options: Options, *, json: bool) -> tuple[Options, Searched | N
         )
     if options.gpus is not None and options.disaggregated and len(space.accelerators) > 1:
         raise ConfigurationError(["--gpus: of which accelerator; write one --gpu, or --replicas"])
+    _check_shapes(space)
     if not json:
         typer.echo(_looking(space), err=True)
     from tidegate.plan.search.cheapest import search  # after what is said at once
@@ -75,6 +76,18 @@ def _open(options: Options) -> bool:
         return False
     written = [getattr(options, name) for name in OPEN]
     return options.gpu is None or any(text and (text == ANY or "," in text) for text in written)
+
+
+def _check_shapes(space: Space) -> None:
+    """Where the model cannot be shared out in any way asked about: ConfigurationError, of the widest."""
+    if next(space.deployments(), None) is not None:
+        return
+    from tidegate.planning.replicas import deployment_by
+
+    accelerator = space.accelerators[0]
+    weights, kv = space.fewest_bits(accelerator)
+    shape = space.shapes(accelerator)[-1]
+    deployment_by(space.model, accelerator, space.fixed | shape | {"weights": weights, "kv": kv})
 
 
 def _looking(space: Space) -> str:

@@ -65,6 +65,8 @@ def search(
     """Of all that the space has. `front_for`: what is before replicas that decode; None: others like them.
 
     Where only disaggregated ones are asked for, and not which compute prompts, both kinds are chosen.
+    ConfigurationError, as `ask_for` has it, where it is for want of something other than memory that no
+    deployment can be asked about.
     """
     return _Search(space, ask_for, kinds, front_for).searched()
 
@@ -75,13 +77,15 @@ class _Search:
     ) -> None:
         self._space, self._front_for, self._kinds = space, front_for or front_alike, kinds
         self._deployments = 0
+        self._refused: ConfigurationError | None = None
         self._candidates: list[Whole] = []
         self._impossible: dict[str, list[Whole]] = {}
         for deployment in space.deployments():
             self._deployments += 1
             try:
                 ask = ask_for(deployment)
-            except ConfigurationError:
+            except ConfigurationError as error:
+                self._refused = error
                 continue
             self._add(Whole(ask, deployment))
         self._aparts: list[Apart] = []
@@ -89,7 +93,7 @@ class _Search:
     def searched(self) -> Searched | Impossible:
         """The best, if any holds."""
         if not self._candidates and not self._impossible:
-            return no_room(self._space)
+            return self._no_room()
         priced = [each for each in self._candidates if each.priced]
         unpriced = [each for each in self._candidates if not each.priced]
         both = "aggregated" in self._kinds
@@ -115,6 +119,13 @@ class _Search:
             best=best.point,
             found=self._found(chosen, others),
         )
+
+    def _no_room(self) -> Impossible:
+        """Raises what was said of the last, if it is not the memory of any that is lacking."""
+        found = no_room(self._space)
+        if self._refused is not None and (found.available or 0.0) >= (found.needed or inf):
+            raise self._refused
+        return found
 
     def _add(self, candidate: Whole) -> None:
         if candidate.station is None:
