@@ -25,14 +25,17 @@ def blocks(language: str) -> list[str]:
 
 
 def test_its_traffic_file_is_one() -> None:
-    """It loads, and sends requests of every source in it."""
-    (text,) = blocks("yaml")
-    traffic = parse_traffic(text, "workloads.md")
+    """It loads, with and without budgets of its classes, and sends requests of every source in it."""
+    sources, budgets = blocks("yaml")
+    traffic = parse_traffic(sources, "workloads.md")
+    in_batch = sources.replace("  code:\n", "  code:\n    class: batch\n")
+    with_budgets = parse_traffic(in_batch + budgets, "workloads.md")
 
     tenants = [planned.tenant for planned in islice(traffic.workload(1).starts(), 1_000)]
 
     assert set(traffic.config.sources) == {"chat", "launch", "workers", "code"}
     assert set(tenants) == {"acme", "default"}
+    assert with_budgets.config.classes["batch"].budgets.e2e_s == 120
 
 
 def test_its_commands_are_commands() -> None:

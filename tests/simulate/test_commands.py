@@ -70,6 +70,22 @@ def test_a_table_for_people(file: Path) -> None:
     assert "arrived" in result.stdout
 
 
+def test_a_class_is_measured_by_the_budgets_of_the_traffic_file(file: Path, tmp_path: Path) -> None:
+    """A plan is held to them too; who asks in no class is measured in the tenant's."""
+    lengths = "lengths: {prompt_tokens: {type: fixed, value: 100}, output_tokens: {type: fixed, value: 10}}"
+    sources = f"sources: {{a: {{kind: open, tenant: acme, arrivals: {{rate_per_s: 5}}, {lengths}}}}}\n"
+    figures = []
+    for name, budgets in (("wide", "ttft_s: 30"), ("narrow", "ttft_s: 1.0e-6")):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(f"{sources}classes: {{default: {{budgets: {{{budgets}}}}}}}\n")
+        (point,) = printed(invoke(file, "--json", "--traffic", str(path)))["points"]
+        figures.append((point["budgets"]["chat"], point["figures"]["classes"]["chat"]))
+
+    assert [budgets["ttft_s"] for budgets, _ in figures] == [30, 1e-6]
+    assert [budgets["tpot_s"] for budgets, _ in figures] == [0.05, 0.05]
+    assert [own["goodput_ratio"]["value"] for _, own in figures] == [1, 0]
+
+
 def test_what_engines_are_taken_to_be(file: Path) -> None:
     """If the file does not say, that is said, once."""
     file.write_text(FILE.replace("{profile: demo}", "{}"))

@@ -124,11 +124,20 @@ def test_nobody_is_configured() -> None:
 
 
 def test_terms() -> None:
-    """Budgets are those of the file, but what is given instead."""
-    terms = terms_of(config(), Budgets(ttft_s=9.0))
+    """Budgets are those of the file, but for those of the traffic, and for what is given instead of both."""
+    own = {"chat": Budgets(ttft_s=0.5, e2e_s=20.0)}
+    found = [
+        terms_of(config(), Budgets()),
+        terms_of(config(), Budgets(), own),
+        terms_of(config(), Budgets(ttft_s=9.0), own),
+    ]
 
-    assert terms.budgets == {"chat": Budgets(ttft_s=9.0, tpot_s=0.1), "batch": Budgets(ttft_s=9.0)}
-    assert terms.weights == {"acme": 3.0, "lab": 1.0}
+    assert [terms.budgets for terms in found] == [
+        {"chat": Budgets(ttft_s=1.0, tpot_s=0.1), "batch": Budgets()},
+        {"chat": Budgets(ttft_s=0.5, tpot_s=0.1, e2e_s=20.0), "batch": Budgets()},
+        {"chat": Budgets(ttft_s=9.0, tpot_s=0.1, e2e_s=20.0), "batch": Budgets(ttft_s=9.0)},
+    ]
+    assert found[0].weights == {"acme": 3.0, "lab": 1.0}
 
 
 def test_limits_of_keys() -> None:

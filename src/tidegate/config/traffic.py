@@ -267,7 +267,7 @@ Source = OpenSource | ClientSource | SessionSource | TraceSource | RecordedSourc
 
 
 class TrafficClass(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a class of the sources is to be held to, where it is planned for."""
+    """What a class of the sources is to be held to, where it is planned for or simulated."""
 
     budgets: Budgets = Budgets()
 
@@ -277,7 +277,7 @@ class TrafficConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     sources: dict[str, Source]
     classes: dict[str, TrafficClass] = {}
-    """Of the sources, by name. `plan` holds them; what is served and simulated has its configuration's."""
+    """Of the sources, by name. Plans and simulations are held to them, the gateway to its configuration's."""
 
     def __post_init__(self) -> None:
         if not self.sources:

@@ -17,6 +17,7 @@ from tidegate.config.problems import Mark, Problem, Where, dotted, quoted, repor
 from tidegate.config.simulation_checks import class_problems
 from tidegate.config.traces import SHIPPED, known_pairs, known_trace, open_lines
 from tidegate.config.traffic import (
+    DEFAULT_CLASS,
     ClientSource,
     LengthConfig,
     OpenSource,
@@ -29,6 +30,7 @@ from tidegate.config.traffic import (
     law_of,
 )
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
 from tidegate.workload.dice import dice
 from tidegate.workload.laws.lengths import Independent, LengthLaw
 from tidegate.workload.requests import OpenLoop, PlannedRequest, Workload, replayed, sent
@@ -78,6 +80,17 @@ class Traffic:
             problems += _refused(where, config, source)
         if problems:
             raise ConfigurationError(report(self._name, problems, self._marks))
+
+    def budgets(self, config: Config) -> dict[str, Budgets]:
+        """By class of the configuration, where a source that says none asks in its tenant's."""
+        found: dict[str, Budgets] = {}
+        for source in self.config.sources.values():
+            tenant = config.tenants.get(source.tenant)
+            own = (tenant.class_ if tenant else None) or config.usual_class
+            if source.class_ is None and DEFAULT_CLASS in self.config.classes:
+                found[own] = self.config.classes[DEFAULT_CLASS].budgets
+        named = {name: each.budgets for name, each in self.config.classes.items() if name in config.classes}
+        return found | named
 
     def _named(self, name: str, source: Source, seed: int) -> Workload:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tidegate.config import ANONYMOUS, Config
@@ -87,12 +89,21 @@ def askers_of(config: Config) -> tuple[Asker, ...]:
     ) or tuple(Asker(name=name, model=_pool_of(config, name)) for name in _tenants(config))
 
 
-def terms_of(config: Config, override: Budgets) -> Terms:
-    """Budgets by class, with `override` instead of what the file says; weights by tenant."""
-    given = {name: value for name, value in msgspec.structs.asdict(override).items() if value is not None}
+def terms_of(config: Config, override: Budgets, traffic: Mapping[str, Budgets] | None = None) -> Terms:
+    """Budgets by class, weights by tenant.
+
+    What a traffic file has of a class stands instead of what the configuration says, and `override` instead
+    of both.
+    """
+    own = traffic or {}
+
+    def given(budgets: Budgets) -> dict[str, float]:
+        return {name: each for name, each in msgspec.structs.asdict(budgets).items() if each is not None}
+
     return Terms(
         budgets={
-            name: msgspec.structs.replace(each.budgets, **given) for name, each in config.classes.items()
+            name: msgspec.structs.replace(each.budgets, **(given(own.get(name, Budgets())) | given(override)))
+            for name, each in config.classes.items()
         },
         weights={name: tenant.weight for name, tenant in config.tenants.items()},
     )

@@ -18,6 +18,7 @@ from tidegate.config import Config
 from tidegate.config.traces import known_pairs, known_trace
 from tidegate.config.traffic_loading import Traffic, load_traffic
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.records import Budgets
 from tidegate.core.units import format_duration
 from tidegate.workload.dice import dice
 from tidegate.workload.laws.arrivals import Arrivals, Poisson, Renewal
@@ -133,6 +134,11 @@ def check_names(load: Load, config: Config) -> None:
     """Raise ConfigurationError for tenants, classes and models of a traffic file that the fleet has not."""
     if load.traffic is not None:
         _traffic(load.traffic).check(config)
+
+
+def budgets_of(load: Load, config: Config) -> dict[str, Budgets]:
+    """Those that a traffic file has, by class of the configuration; none without such a file."""
+    return {} if load.traffic is None else _traffic(load.traffic).budgets(config)
 
 
 def workload_of(load: Load, seed: int) -> Workload:

@@ -25,7 +25,7 @@ from tidegate.simulate.fleet import (
     terms_of,
     uncounted_keys,
 )
-from tidegate.simulate.load import Load, check_names, span_of
+from tidegate.simulate.load import Load, budgets_of, check_names, span_of
 from tidegate.simulate.load import check as check_load
 from tidegate.simulate.run import AUTO, RunSettings
 from tidegate.simulate.sweeps import SHORT, points_of, settings_of
@@ -196,7 +196,7 @@ def _judged(plan: Plan, config: Config, set_: dict[str, str], own: Mapping[str, 
         set=set_,
         scenario=scenario,
         load=load,
-        terms=terms_of(config, plan.budgets),
+        terms=terms_of(config, plan.budgets, budgets_of(load, config)),
         assumed=assumed,
         uncounted=tuple(uncounted_keys(config)),
         extrapolated=tuple(extrapolated_of(config, profile)),
