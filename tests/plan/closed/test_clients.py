@@ -277,7 +277,7 @@ def test_laws_of_users(
 
     assert found.rate_per_s * (seen.e2e_s.mean + think_s) == pytest.approx(users, rel=0.03)
     assert found.rate_per_s <= replicas * found.sustained_per_s * (1 + 1e-9)
-    assert 0 < found.occupied <= 1 + 1e-12
+    assert 0 < found.source.occupied <= 1 + 1e-12
     assert more.rate_per_s >= found.rate_per_s * (1 - 1e-9)
     for each in (seen.wait_s, seen.ttft_s, seen.tpot_s, seen.e2e_s):
         assert 0 <= each.p50 <= each.p95 == each.at_percentile <= each.p99

@@ -51,7 +51,7 @@ def test_nobody_thinks() -> None:
     found = crowd(10, 0.0)
 
     assert found.rate_per_s == pytest.approx(0.4)
-    assert found.occupied == 1
+    assert found.source.occupied == 1
     # The tenth finds nine: five wait before him, and a place is free after six ends, one each 2.5 s.
     assert found.latencies(Terms()).wait_s.p50 == pytest.approx(6 / 0.4)
 
@@ -62,7 +62,7 @@ def test_little_holds(users: int, think_s: float, replicas: int) -> None:
     found = crowd(users, think_s, replicas)
 
     assert found.rate_per_s <= min(users / (think_s + 10), 0.4 * replicas) * (1 + 1e-6)
-    assert 0 <= found.occupied <= 1 + 1e-12
+    assert 0 <= found.source.occupied <= 1 + 1e-12
     assert found.latencies(Terms()).e2e_s.p50 >= 10
 
 

@@ -1,11 +1,10 @@
 """What do users meet who wait for an answer, think or do not, and ask again?
 
 Before replicas whose steps are known. Their number under way is a finite source's (`source`), with what
-replicas complete of so many inside (`inside`); who asks finds the others as if he were not there (the arrival
-theorem; Sevcik and Mitrani, The distribution of queuing network states at input and output instants, JACM 28
-(1981)). Who finds all places of all gates taken waits before them, in one queue. Users who never think always
-have as many requests under way as they are, which is the loop that docs/accuracy judges the planner by, but
-for its opening: there, all ask in the same instant, and wait for each other's prompts.
+replicas complete of so many inside (`inside`). Who finds all places of all gates taken waits before them, in one queue.
+Users who never think always have as many requests under way as they are, which is the loop that docs/accuracy
+judges the planner by, but for its opening: there, all ask in the same instant, and wait for each other's
+prompts.
 
 All that are in a batch go on alike: TPOT is the same of each. Means obey the interactive response time law,
 users = rate x (E2E + think) (Denning and Buzen, Operational analysis, 1978).
@@ -14,7 +13,6 @@ users = rate x (E2E + think) (Denning and Buzen, Operational analysis, 1978).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +22,7 @@ from tidegate.plan.answer import Opening, Percentiles
 from tidegate.plan.ask import Terms
 from tidegate.plan.closed.inside import Inside
 from tidegate.plan.closed.loop import REQUESTS_PER_CLIENT, Loop
-from tidegate.plan.closed.source import Numbers, gathered, under_way
+from tidegate.plan.closed.source import Source, gathered
 from tidegate.plan.closed.spread import first_tokens, mixed, seat_waits, summed, thinned
 from tidegate.plan.laws.spread import Spread
 from tidegate.plan.station import Bound, Latencies
@@ -46,53 +44,33 @@ class ClosedCrowd:
     """Users before so many replicas of that kind, to which their requests are dealt out evenly."""
 
     def __init__(self, inside: Inside, users: int, replicas: int = 1) -> None:
-        self._inside, self._users = inside, users
-        self.replicas = replicas
-        self._places = inside.gate * replicas
+        self._inside = inside
+        self.users, self.think_s, self.replicas = users, inside.think_s, replicas
+        self.places = inside.gate * replicas
+        self.source = Source(users, inside.think_s, self.places, self._completed_per_s)
 
     def having(self, *, users: int | None = None, replicas: int | None = None) -> ClosedCrowd:
         """The same kind of users, more or fewer of them, before as many replicas."""
-        return ClosedCrowd(self._inside, users or self._users, replicas or self.replicas)
+        return ClosedCrowd(self._inside, users or self.users, replicas or self.replicas)
 
     @property
-    def users(self) -> int:
-        """How many."""
-        return self._users
-
-    @property
-    def think_s(self) -> float:
-        """Of each, between an answer and the next request."""
-        return self._inside.think_s
-
-    @property
-    def places(self) -> int:
-        """Inside all gates."""
-        return self._places
-
-    @cached_property
     def rate_per_s(self) -> float:
         """Requests per second that they come to send."""
-        return sum(share * self._completed_per_s(n) for n, share in self._under_way(self._users))
+        return self.source.rate_per_s
 
     @property
     def sustained_per_s(self) -> float:
         """Of one replica, every place of which is taken."""
         return self._inside.sustained_per_s
 
-    @cached_property
-    def occupied(self) -> float:
-        """Places that are taken, of all inside the gates, 0..1."""
-        found = self._under_way(self._users)
-        return sum(share * min(n, self._places) for n, share in found) / self._places
-
-    @cached_property
+    @property
     def loaded(self) -> float:
         """What a target is of, 0..1: as far as they think, rate over what is sustained, as of requests that
         come by themselves; as far as they wait, places, for then any number of replicas is asked for all.
         """
-        thinking = self.rate_per_s * self.think_s / self._users
+        thinking = self.rate_per_s * self.think_s / self.users
         used = self.rate_per_s / (self.replicas * self.sustained_per_s)
-        return (1 - thinking) * self.occupied + thinking * used
+        return (1 - thinking) * self.source.occupied + thinking * used
 
     def tpot_s(self, inside: int) -> float:
         """Of a batch that always has so many."""
@@ -102,7 +80,7 @@ class ClosedCrowd:
         """What they meet, long after they began."""
         met = [
             (share * weight, loop, wait)
-            for found, share in gathered(self._under_way(self._users - 1), EDGES)
+            for found, share in gathered(self.source.found, EDGES)
             for weight, loop, wait in self._met(found + 1)
         ]
         return self._told(met, terms)
@@ -113,20 +91,20 @@ class ClosedCrowd:
         It is sent to engines, which take as many as they have room for as requests begin; a gate counts them
         at their ends.
         """
-        if self._inside.think_s:
+        if self.think_s:
             return None
         met = []
-        for count, users in self._dealt(self._users):
+        for count, users in self._dealt(self.users):
             loop = self._inside.benchmark(users)
             met.append((count * loop.requests_per_s, loop, (users - loop.seats, loop.waiting_s)))
         return self._told(met, terms)
 
     def opening(self, terms: Terms) -> Opening:
         """What they meet who all ask in the same instant; of a benchmark's run, where nobody thinks."""
-        found = self._met(self._users, requests=1.0)
+        found = self._met(self.users, requests=1.0)
         last_s = max(loop.ttft_s + loop.burst_s + wait_s for _, loop, (_, wait_s) in found)
-        who = f"If all {self._users:,} users ask in the same instant, the last first token comes"
-        if self._users == 1:
+        who = f"If all {self.users:,} users ask in the same instant, the last first token comes"
+        if self.users == 1:
             who = "The first token of the only user comes"
         told = f"{who} after about {format_duration(last_s, 2)}."
         if (whole := self.run(terms)) is None:
@@ -140,37 +118,33 @@ class ClosedCrowd:
 
     def bound(self, bound: Bound) -> Bound:
         """What keeps a replica from more, and how many wait for it."""
-        found = self._under_way(self._users)
-        waiting = sum(share * max(0, n - self._places) for n, share in found)
+        waiting = sum(share * max(0, n - self.places) for n, share in self.source.under_way)
         if waiting < 0.5:
             return bound
         wait_s = waiting / self.rate_per_s
         wait = (
-            f"Of {self._users:,} users {format_number(self._places)} are served at once; the others wait "
+            f"Of {self.users:,} users {format_number(self.places)} are served at once; the others wait "
             f"{format_duration(wait_s, 3)} for a place, on average."
         )
-        if self._inside.think_s:
+        if self.think_s:
             wait = (
-                f"All {format_number(self._places)} places are taken; who asks waits "
+                f"All {format_number(self.places)} places are taken; who asks waits "
                 f"{format_duration(wait_s, 3)} for one, on average."
             )
         return msgspec.structs.replace(bound, because=f"{bound.because} {wait}")
 
-    def _under_way(self, users: int) -> Numbers:
-        return under_way(users, self._inside.think_s, self._completed_per_s)
-
     def _completed_per_s(self, n: int) -> float:
         """By all replicas, of which some have one more than others."""
-        each, more = divmod(min(n, self._places), self.replicas)
+        each, more = divmod(min(n, self.places), self.replicas)
         rate = (self.replicas - more) * self._inside.completed_per_s(each)
         return rate + more * self._inside.completed_per_s(each + 1) if more else rate
 
     def _met(self, n: int, requests: float | None = None) -> list[tuple[float, Loop, tuple[int, float]]]:
         """With so many under way: shares of requests, their loop, and how many wait with them how long."""
         asked = {} if requests is None else {"requests": requests}
-        if n > self._places:
+        if n > self.places:
             loop = self._inside.loop(self._inside.gate, **asked)
-            waiting = n - self._places
+            waiting = n - self.places
             return [(1.0, loop, (waiting, waiting / self.replicas / loop.requests_per_s))]
         parts = [(count, self._inside.loop(users, **asked)) for count, users in self._dealt(n)]
         total = sum(count * loop.requests_per_s for count, loop in parts)

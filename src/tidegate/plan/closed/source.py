@@ -9,12 +9,45 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import cached_property
 
 Numbers = list[tuple[int, float]]
 """How many, ascending, and the share of time."""
 
 NEGLIGIBLE = 1e-9
 """Numbers rarer than this, relative to the likeliest, are left out."""
+
+
+class Source:
+    """Users before so many places, which complete so many requests per second with so many of them taken."""
+
+    def __init__(
+        self, users: int, think_s: float, places: int, completed_per_s: Callable[[int], float]
+    ) -> None:
+        self.users, self.think_s, self.places = users, think_s, places
+        self.completed_per_s = completed_per_s
+
+    @cached_property
+    def under_way(self) -> Numbers:
+        """At any instant."""
+        return under_way(self.users, self.think_s, self.completed_per_s)
+
+    @cached_property
+    def found(self) -> Numbers:
+        """By who asks, of the others: as if he were not there (the arrival theorem; Sevcik and Mitrani, The
+        distribution of queuing network states at input and output instants, JACM 28 (1981)).
+        """
+        return under_way(self.users - 1, self.think_s, self.completed_per_s)
+
+    @cached_property
+    def rate_per_s(self) -> float:
+        """Requests per second that they come to send."""
+        return sum(share * self.completed_per_s(n) for n, share in self.under_way)
+
+    @cached_property
+    def occupied(self) -> float:
+        """Places that are taken, 0..1."""
+        return sum(share * min(n, self.places) for n, share in self.under_way) / self.places
 
 
 def under_way(users: int, think_s: float, completed_per_s: Callable[[int], float]) -> Numbers:
