@@ -273,7 +273,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     because: str
     """What binds, in a sentence with its figure."""
     wait_s: Percentiles
-    """For a turn, before anything is computed."""
+    """For a turn, before anything is computed; of disaggregated replicas, before anything is decoded."""
     ttft_s: Percentiles
     tpot_s: Percentiles
     e2e_s: Percentiles
@@ -287,7 +287,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Of users: what they meet if all ask at once; None: not users, or nothing is known of prompts."""
     afterwards: Afterwards | None = None
     """Of users who never think, before replicas that are there, without a budget: what a benchmark of ten
-    requests each would report is asked then, and the latencies are that. None: there is no opening in them."""
+    requests each would report is asked then, and the latencies are that. None: they have no opening."""
     kv_bytes_per_token: float | None = None
     """Of the whole model, however it is sharded."""
     kv_bytes_per_sequence: float | None = None

@@ -20,7 +20,7 @@ from tests.plan.disaggregated.cases import (
 from tidegate.core.errors import ConfigurationError
 from tidegate.plan.answer import Answer, Impossible
 from tidegate.plan.arrivals import Hour
-from tidegate.plan.ask import Terms
+from tidegate.plan.ask import Kind, Load, Terms
 from tidegate.plan.disaggregated.answering import comparison_of, disaggregated_answer
 from tidegate.plan.disaggregated.apart import Sides
 from tidegate.plan.disaggregated.front import link_of
@@ -117,6 +117,25 @@ def test_own_links_make_more_replicas_where_one_is_too_slow() -> None:
 def quick_latency() -> float:
     """Of the catalogue's link."""
     return CATALOG.accelerator("h100-sxm").link_latency_s
+
+
+@pytest.mark.parametrize("output", [2, 20, 150])
+@pytest.mark.parametrize("used", [0.05, 0.5, 0.9])
+def test_ttft_is_part_of_e2e(used: float, output: int) -> None:
+    """At every percentile, of lengths that vary so much that the longest prompts are all that E2E is."""
+    one = replica()
+    kinds = (
+        Kind(prompt_tokens=100, output_tokens=output, share=0.97),
+        Kind(prompt_tokens=60_000, output_tokens=output, share=0.03),
+    )
+    ask = msgspec.structs.replace(ask_of(1.0, one), load=Load(kinds=kinds, requests_per_s=1.0))
+    sides = Sides(ask, front(one))
+    rate = used * 3 * min(sides.prefill.sustained_per_s, sides.decode.sustained_per_s)
+    found = Pair(sides, 3).latencies(rate, 3, 0.95)
+
+    assert found is not None
+    for name in ("mean", "p50", "p95", "p99", "at_percentile"):
+        assert getattr(found.ttft_s, name) <= getattr(found.e2e_s, name), name
 
 
 def test_each_hour_is_sized_for_itself() -> None:
