@@ -18,6 +18,7 @@ from tidegate.plan.residence import residence_of
 from tidegate.plan.sizing import NEAR, Size, crowd_of, holds, size_of
 from tidegate.plan.station import Bound, ClassLatencies, Latencies
 from tidegate.plan.tenants import share_of
+from tidegate.plan.unmet import missed
 
 if TYPE_CHECKING:
     from tidegate.plan.classes import Nearest
@@ -245,22 +246,10 @@ def _bound(ask: Ask, size: Size) -> Bound:
 
 
 def _missed(found: Latencies, terms: Terms) -> str:
-    at, budgets = f"P{100 * terms.percentile:g}", terms.budgets
-    if found.classes:
-        from tidegate.plan.classes import nearest
-
-        worst = nearest(found, terms)
-        if worst is not None and worst.used > 1:
-            most = format_duration(worst.budget_s, 3)
-            return f"{worst.figure} {at} of class {worst.name} is over its {most}"
-    pairs = (
-        ("TTFT", found.ttft_s, budgets.ttft_s),
-        ("TPOT", found.tpot_s, budgets.tpot_s),
-        ("E2E", found.e2e_s, budgets.e2e_s),
-    )
-    for name, told, budget in pairs:
-        if budget is not None and told.at_percentile > budget:
-            return f"{name} {at} is over its {format_duration(budget, 3)}"
+    at, first = f"P{100 * terms.percentile:g}", next(missed(found, terms), None)
+    if first is not None:
+        whose = f" of class {first.class_name}" if first.class_name else ""
+        return f"{first.figure} {at}{whose} is over its {format_duration(first.budget_s, 3)}"
     return f"requests wait at {at}, and no TTFT budget says that they may"
 
 

@@ -24,6 +24,7 @@ from tidegate.plan.laws.steady import Steady, steady
 from tidegate.plan.room import burst_room, lost_room, queue_room
 from tidegate.plan.station import SHOWN, Bound, ClassLatencies, Latencies
 from tidegate.plan.tenants import classes_of, of_class
+from tidegate.plan.unmet import over_budget
 
 LIGHT = 1e-3
 """Of what is sustained: a rate at which requests hardly meet."""
@@ -239,57 +240,10 @@ def served_station(replica: Replica, load: Load, terms: Terms) -> ServedStation 
             unit="s",
         )
     station = ServedStation(replica, load, terms)
-    alone_s = None if load.users is None else ClosedCrowd(station.inside, users=1).latencies(terms)
-    return _over_budget(station, replica, terms, alone_s) or station
-
-
-def _class_over_budget(found: Latencies, replica: Replica, terms: Terms) -> Impossible | None:
-    """The same where classes have budgets of their own."""
-    from tidegate.plan.classes import nearest
-
-    worst = nearest(found, terms)
-    if worst is None or worst.used <= 1:
-        return None
-    least, at = format_duration(worst.seconds, 3), f"P{100 * terms.percentile:g}"
-    budget = format_duration(worst.budget_s, 3)
-    return Impossible(
-        problem=(
-            f"class {worst.name}: the {worst.figure} budget of {budget} is below what {replica.name} takes "
-            f"for its requests if they meet no others, {least} at {at}"
-        ),
-        remedy=f"a budget above {least}, shorter requests, or faster replicas would do",
-        binding="latency_budget",
-        needed=worst.seconds,
-        available=worst.budget_s,
-        unit="s",
-    )
-
-
-def _over_budget(
-    station: ServedStation, replica: Replica, terms: Terms, alone_s: Latencies | None
-) -> Impossible | None:
-    """Where even requests that hardly meet are not within a budget."""
-    found = alone_s or station.latencies(LIGHT * station.sustained_per_s, 1)
-    assert found is not None
-    at = f"P{100 * terms.percentile:g}"
-    if found.classes:
-        return _class_over_budget(found, replica, terms)
-    for name, told, budget in (
-        ("TTFT", found.ttft_s, terms.budgets.ttft_s),
-        ("TPOT", found.tpot_s, terms.budgets.tpot_s),
-        ("E2E", found.e2e_s, terms.budgets.e2e_s),
-    ):
-        if budget is not None and told.at_percentile > budget:
-            least = format_duration(told.at_percentile, 3)
-            return Impossible(
-                problem=(
-                    f"the {name} budget of {format_duration(budget, 3)} is below what {replica.name} takes "
-                    f"for requests that meet no others, {least} at {at}"
-                ),
-                remedy=f"a budget above {least}, shorter requests, or faster replicas would do",
-                binding="latency_budget",
-                needed=told.at_percentile,
-                available=budget,
-                unit="s",
-            )
-    return None
+    if load.users is not None:
+        alone = ClosedCrowd(station.inside, users=1).latencies(terms)
+    else:
+        found = station.latencies(LIGHT * station.sustained_per_s, 1)
+        assert found is not None
+        alone = found
+    return over_budget(alone, terms, f"{replica.name} takes") or station

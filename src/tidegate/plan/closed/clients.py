@@ -1,10 +1,10 @@
 """What do users meet who wait for an answer, think or do not, and ask again?
 
 Before replicas whose steps are known. Their number under way is a finite source's (`source`), with what
-replicas complete of so many inside (`inside`). Who finds all places of all gates taken waits before them, in one
-queue. Users who never think always have as many requests under way as they are, which is the loop that
-docs/accuracy judges the planner by, but for its opening: there, all ask in the same instant, and wait for each
-other's prompts.
+replicas complete of so many inside (`inside`). Who finds all places of all gates taken waits before them, in
+one queue. Users who never think always have as many requests under way as they are, which is the loop that
+docs/accuracy judges the planner by, but for its opening: there, all ask in the same instant, and wait for
+each other's prompts.
 
 All that are in a batch go on alike: TPOT is the same of each. Means obey the interactive response time law,
 users = rate x (E2E + think) (Denning and Buzen, Operational analysis, 1978).

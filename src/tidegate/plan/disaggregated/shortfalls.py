@@ -8,6 +8,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.disaggregated.apart import LINK_UTILISATION, Sides
 from tidegate.plan.disaggregated.pair import Pair
 from tidegate.plan.sizing import MOST_REPLICAS, NEAR, size_of
+from tidegate.plan.unmet import over_budget
 
 LIGHT = 1e-3
 """Of what is sustained: a rate at which requests hardly meet."""
@@ -105,32 +106,14 @@ def over_link(ask: Ask, sides: Sides, rate_per_s: float) -> Impossible | None:
     )
 
 
-def over_budget(ask: Ask, sides: Sides) -> Impossible | None:
+def over_budget_apart(ask: Ask, sides: Sides) -> Impossible | None:
     """Where even requests that hardly meet are not within a budget."""
     terms = ask.terms
     light = LIGHT * min(sides.prefill.sustained_per_s, sides.decode.sustained_per_s / sides.several)
-    found = Pair(sides, 1).latencies(light, 1, terms.percentile)
+    found = Pair(sides, 1, users=False).latencies(light, 1, terms.percentile)
     if found is None:
         return too_many(light)
-    for name, told, budget in (
-        ("TTFT", found.ttft_s, terms.budgets.ttft_s),
-        ("TPOT", found.tpot_s, terms.budgets.tpot_s),
-        ("E2E", found.e2e_s, terms.budgets.e2e_s),
-    ):
-        if budget is not None and told.at_percentile > budget * (1 + NEAR):
-            least = format_duration(told.at_percentile, 3)
-            return Impossible(
-                problem=(
-                    f"the {name} budget of {format_duration(budget, 3)} is below what disaggregated replicas "
-                    f"take for requests that meet no others, {least} at P{100 * terms.percentile:g}"
-                ),
-                remedy=f"a budget above {least}, shorter requests, or faster replicas would do",
-                binding="latency_budget",
-                needed=told.at_percentile,
-                available=budget,
-                unit="s",
-            )
-    return None
+    return over_budget(found, terms, "disaggregated replicas take")
 
 
 def too_many(rate: float) -> Impossible:

@@ -21,7 +21,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.disaggregated.apart import LINK_UTILISATION, Sides
 from tidegate.plan.disaggregated.front import Front
 from tidegate.plan.disaggregated.pair import Pair
-from tidegate.plan.disaggregated.shortfalls import impossible, over_budget, too_many
+from tidegate.plan.disaggregated.shortfalls import impossible, over_budget_apart, too_many
 from tidegate.plan.sizing import MOST_REPLICAS, NEAR
 from tidegate.plan.station import Latencies
 
@@ -103,7 +103,7 @@ def size_for(ask: Ask, front: Front, sides: Sides, rate: float) -> SizeApart | I
     spare, least = ask.terms.spare_replicas, least_replicas(ask, sides, rate)
     needed: Counts | None = (least[0] - spare, least[1] - spare)
     if not both_held(ask, sides, rate, needed):
-        if (problem := over_budget(ask, sides)) is not None:
+        if (problem := over_budget_apart(ask, sides)) is not None:
             return problem
         needed = needed_for(ask, sides, rate)
     if needed is None:
@@ -188,7 +188,7 @@ def _full(sides: Sides, rate: float) -> tuple[float, float]:
 def _prompts_held(ask: Ask, sides: Sides, rate: float, replicas: int) -> bool:
     """Whether so many give first tokens in time."""
     budgets = ask.terms.budgets
-    found = sides.prefill.first_tokens(rate, replicas)
+    found = Pair(sides, replicas).first_tokens(rate)
     most = budgets.ttft_s if budgets.ttft_s is not None else budgets.e2e_s
     if found is None or most is None:
         return found is not None

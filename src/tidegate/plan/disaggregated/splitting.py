@@ -14,7 +14,7 @@ from tidegate.plan.ask import Ask, Replica
 from tidegate.plan.ceilings import highest
 from tidegate.plan.disaggregated.apart import LINK_UTILISATION, Sides
 from tidegate.plan.disaggregated.front import Front
-from tidegate.plan.disaggregated.shortfalls import over_budget
+from tidegate.plan.disaggregated.shortfalls import over_budget_apart
 from tidegate.plan.disaggregated.sizing import Counts, SizeApart, both_held, fleet_of, needed_for
 
 BELOW = 1 - 1e-9
@@ -55,7 +55,7 @@ def best_split(ask: Ask, front: Front, sides: Sides) -> tuple[Counts, float] | I
             best, carried = counts, rate
     if carried:
         return best, carried
-    return over_budget(ask, sides) or _nothing_held(ask, best)
+    return over_budget_apart(ask, sides) or _nothing_held(ask, best)
 
 
 def most_of(ask: Ask, sides: Sides, counts: Counts) -> float:
