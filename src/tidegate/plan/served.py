@@ -108,11 +108,12 @@ class ServedStation:
 
     def _batch_room(self) -> Room:
         half_s, full_s = self.tpot_s(max(1, self._gates.least // 2)), self.full_tpot_s
+        grows = "TPOT" if self._batch.decode_steps else "a step"
         return Room(
             reason="batch",
             utilisation=None,
             words=(
-                f"TPOT is {format_duration(half_s, 3)} at half of the gate, "
+                f"{grows} is {format_duration(half_s, 3)} at half of the gate, "
                 f"{format_duration(full_s, 3)} at {self._gates.least:,}"
             ),
         )

@@ -88,6 +88,14 @@ def test_the_gate_of_a_tpot_budget() -> None:
     assert batch.gate(12e-3) == batch.tpot_gate(12e-3)
 
 
+def test_answers_of_one_token_are_within_any_tpot() -> None:
+    """They have none: no budget for it keeps them out, however long a step takes."""
+    batch = Batch(ENGINE, Lengths.of(500, 1))
+
+    assert batch.tpot_gate(1e-9) == batch.batch_gate
+    assert batch.gate(1e-9) == batch.gate()
+
+
 @pytest.mark.parametrize(
     "served",
     [

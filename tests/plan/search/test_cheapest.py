@@ -305,9 +305,16 @@ def test_only_disaggregated_ones() -> None:
     assert "over the link" in answer.problem
 
 
-def test_answers_of_one_token_have_no_tpot() -> None:
-    """They are searched all the same, by cost and TTFT."""
-    points = found(space(("h100-sxm", "l40s")), chat(20, output=1)).found.points
+@pytest.mark.parametrize(
+    "load",
+    [chat(20, output=1), msgspec.structs.replace(chat(None, output=1), users=40)],
+    ids=["a rate", "users who wait"],
+)
+@pytest.mark.parametrize("tpot_s", [0.04, 1e-4])
+def test_answers_of_one_token_have_no_tpot(load: Load, tpot_s: float) -> None:
+    """They are searched all the same, by cost and TTFT, whatever the TPOT budget: it is of none of them."""
+    terms = Terms(budgets=Budgets(ttft_s=1.0, tpot_s=tpot_s))
+    points = found(space(("h100-sxm", "l40s")), load, terms).found.points
 
     assert {point.accelerator for point in points} == {"h100-sxm", "l40s"}
     assert [point.cost_per_hour for point in points] == sorted(point.cost_per_hour or 0 for point in points)

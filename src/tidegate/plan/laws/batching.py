@@ -223,7 +223,12 @@ class Batch:
         return min(gates if tpot_s is None else [*gates, self.tpot_gate(tpot_s)])
 
     def tpot_gate(self, tpot_s: float) -> int:
-        """The most sequences whose mean TPOT is within `tpot_s` while the gate is full; 0: not one's is."""
+        """The most sequences whose mean TPOT is within `tpot_s` while the gate is full; 0: not one's is.
+
+        Answers of one token have no TPOT, and are never over it.
+        """
+        if not self.decode_steps:
+            return self.batch_gate
         low, high = 0, self.batch_gate
         while low < high:
             middle = (low + high + 1) // 2

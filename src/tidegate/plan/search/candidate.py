@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from math import ceil, inf, nan
+from math import ceil, inf, isnan, nan
 
 from tidegate.core.records import Budgets
 from tidegate.perf.deployment import Deployment
@@ -71,14 +71,16 @@ class Whole:
 
     @cached_property
     def alone(self) -> tuple[float, float]:
-        """TTFT and TPOT of a request that meets no other: no rate has less."""
+        """TTFT and TPOT of a request that meets no other: no rate has less. TPOT is 0 for one token."""
         load = self.ask.load
         if load.users is not None:
             inside = Inside(self.replica, load, Gates(batch=self.replica.engine.max_num_seqs))
             found = ClosedCrowd(inside, users=1).latencies(self.ask.terms)
-            return found.ttft_s.at_percentile, found.tpot_s.at_percentile
+            tpot_s = found.tpot_s.at_percentile
+            return found.ttft_s.at_percentile, 0.0 if isnan(tpot_s) else tpot_s
         batch = batch_of(self.replica.engine, lengths_of(load))
-        return prompt_alone_s(batch, self.ask.terms.percentile), tpot_of(batch, 1)
+        tpot_s = tpot_of(batch, 1) if batch.decode_steps else 0.0
+        return prompt_alone_s(batch, self.ask.terms.percentile), tpot_s
 
     @cached_property
     def floor(self) -> Key:

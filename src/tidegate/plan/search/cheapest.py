@@ -24,7 +24,7 @@ from tidegate.plan.ask import Ask
 from tidegate.plan.disaggregated.sizing import size_apart
 from tidegate.plan.search.apart import Apart, Candidate
 from tidegate.plan.search.candidate import AskFor, Whole
-from tidegate.plan.search.candidates import Space
+from tidegate.plan.search.candidates import Space, fits
 from tidegate.plan.search.costs import Key
 from tidegate.plan.search.pairs import FrontFor, front_alike, pairs_of
 from tidegate.plan.search.pareto import Goods, dominated, front
@@ -85,7 +85,7 @@ class _Search:
             try:
                 ask = ask_for(deployment)
             except ConfigurationError as error:
-                self._refused = error
+                self._refused = error if fits(deployment) else self._refused
                 continue
             self._add(Whole(ask, deployment))
         self._aparts: list[Apart] = []
@@ -121,11 +121,10 @@ class _Search:
         )
 
     def _no_room(self) -> Impossible:
-        """Raises what was said of the last, if it is not the memory of any that is lacking."""
-        found = no_room(self._space)
-        if self._refused is not None and (found.available or 0.0) >= (found.needed or inf):
+        """Raises what was said of the last that there would be room for, and that cannot be asked about."""
+        if self._refused is not None:
             raise self._refused
-        return found
+        return no_room(self._space)
 
     def _add(self, candidate: Whole) -> None:
         if candidate.station is None:
