@@ -68,7 +68,7 @@ def test_stalls_and_bursts_spread_it_by_their_peakedness() -> None:
         (0.3, 1.0, 0.0, 1 / 0.49),
         (0.0, 3.0, 0.0, 3.0),
         (0.3, 2.0, 0.0, 2 / 0.49),
-        (0.0, 3.0, 1.2, 1 + 2 * Lengths.of(1, 1e4, 0, 1.2).evenness),
+        (0.0, 3.0, 1.2, 1 + 2 * Batch(flat(), Lengths.of(1, 1e4, 0, 1.2)).evenness),
     ]:
         stay = Stay(decodes=30.0, prompt_s=1e-6, behind_s=0.0, stalled=stalled)
         batch = Batch(flat(), Lengths.of(10, 1001, 0.0, output_cv))
@@ -112,7 +112,7 @@ def test_the_usual_number_keeps_up(name: str, utilisation: float) -> None:
     usual = usual_decodes(batch, rate, served.gate)
 
     leave = usual * (1 - rate * batch.prefill_s(usual)) / (batch.decode_steps * batch.decode_s(usual))
-    assert leave == pytest.approx(rate, rel=0.05)
+    assert leave == pytest.approx(rate, rel=0.02)
     assert usual <= usual_decodes(batch, rate * 1.04, served.gate) <= full.decodes
 
 

@@ -60,6 +60,8 @@ NEGLIGIBLE = 1e-7
 MANY, ASKED, FAR = 2048, 256, 2.0
 """States of which each is looked at; of more so many at first, to find those that are not this times as far
 from the likeliest, in logarithms, as what is negligible."""
+CLOSE = 0.005
+"""Relative, to what is usual."""
 SMOOTHEST = 0.02
 """Least peakedness: no number that comes and goes is more even."""
 
@@ -117,15 +119,24 @@ class Population(NamedTuple):
 
 def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
     """Sequences that decode where a replica just keeps up with its arrivals: about the likeliest number."""
+
+    def gain(decodes: float) -> float:
+        """Steps that arrivals bring beyond those that are made meanwhile, in the seconds of a step."""
+        free = 1 - rate_per_s * batch.prefill_s(decodes)
+        return rate_per_s * batch.decode_steps * batch.decode_s(decodes) - decodes * free
+
     low, high = 0.0, gate * batch.decode_steps / (batch.decode_steps + batch.prompt_steps)
-    while high - low > 0.02 * high + 1e-3:
-        middle = (low + high) / 2
-        free = 1 - rate_per_s * batch.prefill_s(middle)
-        if rate_per_s * batch.decode_steps * batch.decode_s(middle) > middle * free:
-            low = middle
+    found, gained, lost = high, gain(0.0), gain(high)
+    # It is nearly straight. Halving the side that stays is Illinois' way to keep both sides moving.
+    while lost < 0:
+        before, found = found, low + (high - low) * gained / (gained - lost)
+        if abs(found - before) <= CLOSE * found + 1e-3:
+            break
+        if (at := gain(found)) > 0:
+            low, gained, lost = found, at, lost / 2
         else:
-            high = middle
-    return high
+            high, gained, lost = found, gained / 2, at
+    return found
 
 
 def population(batch: Batch, arrivals: Arrivals, gate: int, stay: Stay) -> Population:

@@ -60,10 +60,14 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
     def at_most(self, other: Spread) -> Spread:
         """Of what is part of the other, and so is no longer at any level."""
+        if self.at[-1] <= other.at[0] and self.mean <= other.mean:
+            return self
         return Spread(mean=min(self.mean, other.mean), at=tuple(map(min, self.at, other.at)))
 
     def at_least(self, other: Spread) -> Spread:
         """Of what the other is part of, and so is no shorter at any level."""
+        if self.at[0] >= other.at[-1] and self.mean >= other.mean:
+            return self
         return Spread(mean=max(self.mean, other.mean), at=tuple(map(max, self.at, other.at)))
 
     def quantile(self, ratio: float) -> float:

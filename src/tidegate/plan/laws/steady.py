@@ -16,7 +16,7 @@ E2E   is TTFT and a TPOT for each output token after the first.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -44,8 +44,8 @@ WAITS = 45
 """Into so many equally long parts the waits before a closed gate are cut, up to nine times their mean."""
 GROUPS = 24
 """Into so many the waits for a prompt are gathered, where they come after such a wait."""
-DEVIATIONS = 800
-"""Into so many parts laws are cut, all together, between -3 and 3 standard deviations."""
+DEVIATIONS, MOST = 800, 200
+"""Into so many parts laws are cut, all together and one at most, between -3 and 3 standard deviations."""
 TOGETHER = 0.61
 """Correlation of the batch and of the prompts that a request meets over its stay. Arrivals make both: with
 fixed stays of D, one at a time u before or after has a part of 1 - |u|/D in the first, for u < 0 too, and of
@@ -80,7 +80,7 @@ def steady(batch: Batch, arrivals: Arrivals, gate: int | None = None) -> Steady:
         raise CallerError("latencies need a rate above 0, finite, and a replica")
     utilisation = arrivals.each_per_s / batch.saturated(gate).requests_per_s
     if utilisation < 1:
-        return _Latencies(batch, arrivals, gate).steady(utilisation)
+        return Solved(batch, arrivals, gate).steady()
     never = Spread.never()
     return Steady(
         utilisation=utilisation,
@@ -94,7 +94,9 @@ def steady(batch: Batch, arrivals: Arrivals, gate: int | None = None) -> Steady:
     )
 
 
-class _Latencies:
+class Solved:
+    """How many are inside, and how long steps are, at a rate that is sustained; each law when it is asked."""
+
     def __init__(self, batch: Batch, arrivals: Arrivals, gate: int) -> None:
         import numpy as np  # as in `prompts`
 
@@ -104,6 +106,7 @@ class _Latencies:
         found = self._found = prompts(batch, rate, usual, arrivals.next_cv2)
         alone_s = batch.decode_s(usual)
         full = batch.saturated(gate)
+        self._utilisation = rate / full.requests_per_s
         self._queues_inside = full.binding == "prefill"
         others = _others(usual / full.decodes if full.decodes else 1.0, gate * arrivals.replicas)
         others *= _crowded(rate * (found.mean_wait_s + batch.decode_steps * alone_s), arrivals.replicas)
@@ -136,18 +139,21 @@ class _Latencies:
         self._decode_s = min(max(decode_s, least_s), batch.decode_steps * longest_s)
         decodes = np.where(numbers > 0, np.maximum(1.0, 1 + (numbers - 1) * self._decode_s / stay_s), 0.0)
         self._decodes, self._shares = _grouped(decodes, inside, STRATA)
-        self._decoding_s = np.array([batch.decode_s(max(0.0, each)) for each in self._decodes])
+        self._decoding_s = batch.decode_many_s(self._decodes)
         self._slower_s = self._decoding_s - alone_s
         self._longest_s = longest_s + float(self._slower_s[-1])
 
-    def steady(self, utilisation: float) -> Steady:
+    @cached_property
+    def ttft_s(self) -> Spread:
+        """What a budget is missed by first, so that the others need not be known."""
+        return Spread.of(self._ttft)
+
+    def steady(self) -> Steady:
         """All of it."""
-        held, decode_steps = self._held, self._batch.decode_steps
-        ttft = self._ttft()
-        ttft_s = Spread.of(ttft)
-        tpot, e2e = self._tpot_and_e2e(ttft, ttft_s)
+        held, decode_steps, ttft_s = self._held, self._batch.decode_steps, self.ttft_s
+        tpot, e2e = self._tpot_and_e2e(self._ttft, ttft_s)
         return Steady(
-            utilisation=utilisation,
+            utilisation=self._utilisation,
             sequences=self._sequences,
             wait_probability=held.wait_probability,
             wait_s=Spread.of_tail(held.wait_probability, held.relief_per_s).at_most(ttft_s),
@@ -157,6 +163,7 @@ class _Latencies:
             e2e_s=Spread.of(e2e).at_least(ttft_s),  # a law of two moments forgets how long a tail is
         )
 
+    @cached_property
     def _ttft(self) -> Law:
         """Of who finds the gate open, the replica idle, and the gate closed: then a step has just ended."""
         np, found, held = self._np, self._found, self._held
@@ -204,11 +211,12 @@ class _Latencies:
         """For each output length a gamma law above the least that is possible."""
         np, batch = self._np, self._batch
         outputs, shares = batch.outputs
-        steps, several = outputs - 1, outputs > 1
-        ends = [(ttft[0], ttft[1] * float(shares[~several].sum()))] if not several.all() else []
-        if not several.any():
+        steps, several, ends = outputs - 1, outputs > 1, []
+        if not several.all():
+            ends.append((ttft[0], ttft[1] * float(shares[~several].sum())))
+            steps, shares = steps[several], shares[several]
+        if not len(steps):
             return None, _joined(ends)
-        steps, shares = steps[several], shares[several]
         stays_s, variances = self._stays(steps)
         least_s = np.minimum(steps * self._decoding_s[0] * (1 - self._held.wait_probability), stays_s)
         ttft_var = float(((ttft[0] - ttft_s.mean) ** 2 * ttft[1]).sum() / ttft[1].sum())
@@ -283,7 +291,7 @@ def _gamma(means: Floats, least: Floats, variances: Floats, shares: Floats) -> L
     """Gamma laws above `least`, each with its share; by the cube of Wilson and Hilferty, PNAS 17 (1931)."""
     import numpy as np
 
-    z, weights = _deviations(DEVIATIONS // min(32, len(means)))
+    z, weights = _deviations(min(MOST, DEVIATIONS // min(32, len(means))))
     above = np.maximum(means - least, 1e-9 * means)
     ninths = np.minimum(variances / above**2, 4.0) / 9
     roots = np.maximum((1 - ninths)[:, None] + np.sqrt(ninths)[:, None] * z, 0.0)
@@ -304,4 +312,6 @@ def _deviations(count: int) -> Law:
 def _joined(laws: list[Law]) -> Law:
     import numpy as np
 
+    if len(laws) == 1:
+        return laws[0][0].ravel(), laws[0][1].ravel()
     return np.concatenate([law[0].ravel() for law in laws]), np.concatenate([law[1].ravel() for law in laws])

@@ -89,7 +89,7 @@ class Steps:
         return np.where(decodes > 0, found, 0.0)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=512)
 def steps_of(curve: Curve | Verifying) -> Steps:
     """Of a curve, once for all the loads that it is asked about."""
     return Steps(curve)

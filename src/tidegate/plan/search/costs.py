@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from math import floor
 from typing import Protocol
 
@@ -39,13 +38,11 @@ def per_hour_tokens(ask: Ask, rate: float) -> float:
 
 def prompt_alone_s(batch: Batch, percentile: float) -> float:
     """Of prompts that meet no other, so long take this share (0..1) at most: no rate has less."""
-    found = sorted((batch.alone_s(tokens), share) for tokens, share in batch.lengths.fresh())
+    seconds, shares = batch.alone
     level = floor(100 * percentile + 1e-9) / 100  # between whole percents a law is taken for straight
-    upto = accumulate(share for _, share in found)
-    return next(
-        (seconds for (seconds, _), held in zip(found, upto, strict=True) if held >= level - 1e-9),
-        found[-1][0],
-    )
+    order = seconds.argsort()
+    place = int(shares[order].cumsum().searchsorted(level - 1e-9))
+    return float(seconds[order[min(place, len(order) - 1)]])
 
 
 def point_of(candidate: Costed, **figures: object) -> Point:
