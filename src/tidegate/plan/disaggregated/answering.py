@@ -90,11 +90,6 @@ def _warnings(ask: Ask, size: SizeApart) -> Iterator[str]:
         )
     elif 0 <= spare < ask.terms.spare_replicas:
         yield f"no budget is held with {spare + 1} of each kind lost"
-    if ask.load.users is not None and not ask.load.think_s:
-        yield (
-            "users who never think are taken for as many requests that come by themselves: means hold, and "
-            "P95 and P99 of TTFT are too high"
-        )
 
 
 def comparison_of(answer: Answer) -> str:

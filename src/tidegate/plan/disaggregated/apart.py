@@ -20,10 +20,11 @@ from tidegate.plan.ask import Ask, Load, Replica, Terms
 from tidegate.plan.bounds import gates_of
 from tidegate.plan.disaggregated.front import Front, check_same_cache
 from tidegate.plan.disaggregated.link import Link
+from tidegate.plan.disaggregated.source import BASE, Away, Prompts, Users, first_tokens_among
 from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.laws.population import Arrivals
-from tidegate.plan.laws.prefilling import first_tokens
+from tidegate.plan.laws.prefilling import Met, first_tokens, met_by
 from tidegate.plan.laws.spread import Spread
 from tidegate.plan.laws.steady import Steady, steady
 from tidegate.plan.served import lengths_of
@@ -47,6 +48,7 @@ class Side:
         self._gap_cv2 = load.gap_cv**2
         self._steady = lru_cache(maxsize=256)(self._computed)
         self._first_tokens = lru_cache(maxsize=256)(self._prefilled)
+        self._met = lru_cache(maxsize=256)(self._found)
 
     @property
     def sustained_per_s(self) -> float:
@@ -61,6 +63,17 @@ class Side:
         """TTFT where nothing is decoded; None as above."""
         return self._first_tokens(rate_per_s, replicas)
 
+    def first_tokens_among(self, away: Away, rate_per_s: float, replicas: int) -> Spread:
+        """The same of users, about as many of whose prompts come in a second."""
+        rate = min(rate_per_s, BASE * replicas * self.sustained_per_s)
+        prompts = Prompts(
+            met=self._met(rate, replicas),
+            rate_per_s=rate,
+            replicas=replicas,
+            each_s=1 / self.sustained_per_s,
+        )
+        return first_tokens_among(away, prompts)
+
     def _computed(self, rate_per_s: float, replicas: int) -> Steady | None:
         arrivals = self._arrivals(rate_per_s, replicas)
         return None if arrivals is None else steady(self.batch, arrivals, self.gates.least)
@@ -68,6 +81,9 @@ class Side:
     def _prefilled(self, rate_per_s: float, replicas: int) -> Spread | None:
         arrivals = self._arrivals(rate_per_s, replicas)
         return None if arrivals is None else first_tokens(self.batch, arrivals)
+
+    def _found(self, rate_per_s: float, replicas: int) -> Met:
+        return met_by(self.batch, Arrivals(rate_per_s=rate_per_s, cv2=self._gap_cv2, replicas=replicas))
 
     def _arrivals(self, rate_per_s: float, replicas: int) -> Arrivals | None:
         if rate_per_s >= replicas * self.sustained_per_s:
@@ -159,6 +175,8 @@ class Sides:
         assert isinstance(decode, Replica)
         check_same_cache(prefill, decode)
         decodes = self.decodes = decodes_of(load)
+        self.users = None if load.users is None else Users(count=load.users, think_s=load.think_s)
+        """Whose prompts come; None: they come by themselves."""
         self.several = sum(kind.share for kind in decodes.kinds) / sum(kind.share for kind in load.kinds)
         """Of requests that have a second token, 0..1."""
         self.prefill = Side(prefill.engine, prompts_of(load), _within(terms, None))

@@ -6,7 +6,7 @@ The first gap between tokens is the link and the way to the end of the first ste
 
 from __future__ import annotations
 
-from math import inf, nan
+from math import inf, nan, sqrt
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -14,6 +14,7 @@ import msgspec
 from tidegate.core.records import Budgets
 from tidegate.plan.answer import Percentiles
 from tidegate.plan.disaggregated.apart import Sides
+from tidegate.plan.disaggregated.source import Away, Users
 from tidegate.plan.laws.spread import LEVELS, Spread
 from tidegate.plan.laws.steady import Steady
 from tidegate.plan.station import Latencies
@@ -45,9 +46,12 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair:
-    """Both sides, with so many replicas for prompts."""
+    """Both sides, with so many replicas for prompts, asked by users or by who comes by himself."""
 
-    def __init__(self, sides: Sides, prefill_replicas: int) -> None:
+    def __init__(self, sides: Sides, prefill_replicas: int, *, users: bool = True) -> None:
+        """`users`: if sides have any; false: as if the same came by themselves."""
+        self._users = sides.users if users else None
+        self._gaps = sides.gaps
         self._prefill, self._decode, self._transfer = sides.prefill, sides.decode, sides.transfer
         self._several = sides.several
         self._prefill_replicas = prefill_replicas
@@ -57,9 +61,9 @@ class Pair:
         import numpy as np
 
         p = percentile
-        first = self._prefill.first_tokens(rate_per_s, self._prefill_replicas)
         rest = self._decode.steady(rate_per_s * self._several, decode_replicas)
         sent = self._sent(rate_per_s, decode_replicas)
+        first = self._first(rate_per_s, sent, rest)
         if first is None or rest is None or sent.mean == inf:
             return None
         alone_s = self._transfer.alone_s
@@ -78,10 +82,12 @@ class Pair:
 
     def mean_s(self, rate_per_s: float, decode_replicas: int) -> float:
         """E2E; inf where a queue grows for ever."""
-        parts = self.parts(rate_per_s, decode_replicas)
-        if parts is None:
+        rest = self._decode.steady(rate_per_s * self._several, decode_replicas)
+        sent = self._sent(rate_per_s, decode_replicas)
+        first = self._first(rate_per_s, sent, rest)
+        if first is None or rest is None:
             return inf
-        return parts.ttft_s.mean + parts.link_wait_s.mean + parts.sending_s + parts.decoded_s.mean
+        return first.mean + sent.mean + self._transfer.alone_s + rest.e2e_s.mean
 
     def held(self, rate_per_s: float, budgets: Budgets, percentile: float, decode_replicas: int) -> bool:
         """Whether so many that decode hold the budgets at that rate."""
@@ -90,22 +96,14 @@ class Pair:
 
     def parts(self, rate_per_s: float, decode_replicas: int) -> Parts | None:
         """Of E2E; None where a queue grows."""
-        import numpy as np
-
-        first = self._prefill.first_tokens(rate_per_s, self._prefill_replicas)
         rest = self._decode.steady(rate_per_s * self._several, decode_replicas)
         sent = self._sent(rate_per_s, decode_replicas)
+        first = self._first(rate_per_s, sent, rest)
         if first is None or rest is None or sent.mean == inf:
             return None
-        batch = self._prefill.batch
-        fresh = batch.lengths.fresh()
-        alone = (
-            np.array([batch.alone_s(tokens) for tokens, _ in fresh]),
-            np.array([share for _, share in fresh]),
-        )
         return Parts(
             ttft_s=first,
-            prefill_s=Spread.of(alone),
+            prefill_s=Spread.of(self._prefill.batch.alone),
             link_wait_s=sent,
             sending_s=self._transfer.alone_s,
             decode_wait_s=rest.wait_s,
@@ -120,6 +118,32 @@ class Pair:
         if rest is None or sent.mean == inf:
             return inf
         return Spread.of(self._gap(sent, rest)).quantile(percentile)
+
+    def first_tokens(self, rate_per_s: float) -> Spread | None:
+        """TTFT, if all is decoded as if it were alone; None where a queue grows."""
+        if self._users is None:
+            return self._prefill.first_tokens(rate_per_s, self._prefill_replicas)
+        alone_s = self._gaps * self._decode.batch.saturated(1).tpot_s
+        return self._among(self._users, rate_per_s, alone_s, 0.0)
+
+    def _first(self, rate_per_s: float, sent: Spread, rest: Steady | None) -> Spread | None:
+        """TTFT; None as above."""
+        if self._users is None:
+            return self._prefill.first_tokens(rate_per_s, self._prefill_replicas)
+        if rest is None or sent.mean == inf:
+            return None
+        seconds, shares = _law(rest.e2e_s)
+        variance = float(((seconds - rest.e2e_s.mean) ** 2 * shares).sum())
+        return self._among(self._users, rate_per_s, sent.mean + rest.e2e_s.mean, variance)
+
+    def _among(self, users: Users, rate_per_s: float, answered_s: float, variance: float) -> Spread:
+        """`answered_s`: from the first token to the last, but for the transfer, and how that varies."""
+        away = Away(
+            others=users.count - 1,
+            mean_s=users.think_s + self._several * (self._transfer.alone_s + answered_s),
+            deviation_s=sqrt(users.think_s**2 + self._several * variance),
+        )
+        return self._prefill.first_tokens_among(away, rate_per_s, self._prefill_replicas)
 
     def _sent(self, rate_per_s: float, decode_replicas: int) -> Spread:
         """The wait for the link. Prompts of one replica that fill its steps come one after the other: where

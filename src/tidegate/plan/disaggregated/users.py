@@ -1,9 +1,9 @@
 """How many replicas of each kind do users need who wait for an answer, think, and ask again?
 
 By Little's law N users who think for Z and wait R for an answer send X = N / (R + Z), and R is what requests
-meet at that rate: the point where both hold is found by bisection, for R grows with X. It is exact in the
-mean as users become many. Those who never think are fewer in each other's way than as many who come by
-themselves, so that percentiles of waits are then told too high.
+meet at that rate: the point where both hold is found by bisection. Whoever waits for a first token sends
+nothing (`source`), so that no queue grows without end; where answers are decoded users are taken for as many
+requests that come by themselves.
 
 Source: J. D. C. Little, "A proof for the queuing formula L = lambda W" (Operations Research 9, 1961); for
 closed systems, D. A. Menasce et al., "Performance by Design" (2004), interactive response time law.
@@ -66,13 +66,18 @@ def rate_of_users(ask: Ask, sides: Sides, counts: Counts) -> float:
     sustained = min(
         counts[0] * sides.prefill.sustained_per_s, counts[1] * sides.decode.sustained_per_s / sides.several
     )
-    low, high = 0.0, min(BELOW * sustained, _alone_per_s(ask, sides))
+    alone = _alone_per_s(ask, sides)
+    low, high = 0.0, min(BELOW * sustained, alone)
+    rate, tries = high if high == alone else high / 2, 0
     while high - low > CLOSE * high:
-        rate = (low + high) / 2
         sent = users / (think_s + pair.mean_s(rate, counts[1]))
-        # Whoever comes less often waits no longer: what they would send then bounds what they do send.
-        low, high = (rate, min(high, sent)) if sent >= rate else (max(low, sent), rate)
-    return low
+        if abs(sent - rate) <= CLOSE * rate / 2:
+            break
+        low, high = (rate, high) if sent >= rate else (low, rate)
+        # What they would send is a good guess, mostly; halves end it.
+        tries += 1
+        rate = sent if low < sent < high and tries % 3 else (low + high) / 2
+    return rate
 
 
 def _alone_per_s(ask: Ask, sides: Sides) -> float:
@@ -93,7 +98,8 @@ def _most_over_link(sides: Sides) -> float:
 
 def _of_what_there_is(ask: Ask, front: Front, sides: Sides) -> SizeApart | Impossible:
     """Shared out as for the highest rate, and asked by all of them."""
-    best = best_split(ask, front, sides)
+    anybody = msgspec.structs.replace(ask, load=msgspec.structs.replace(ask.load, users=None))
+    best = best_split(anybody, front, Sides(anybody, front))
     if isinstance(best, Impossible):
         return best
     counts, most = best

@@ -9,26 +9,55 @@ of 2 to 8 replicas means are 6 % off in the median; with the gaps of replicas th
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import msgspec
+
 from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.population import Arrivals
 from tidegate.plan.laws.prompts import Chain
 from tidegate.plan.laws.queues import erlang_c
 from tidegate.plan.laws.spread import Spread
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Law = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Met(msgspec.Struct, frozen=True, kw_only=True):
+    """What prompts meet."""
+
+    busy: float
+    """Share that finds no replica idle, 0..1."""
+    alone: Law
+    """First tokens of the others, and their shares."""
+    waits: Law
+    """The same of those."""
+
 
 def first_tokens(batch: Batch, arrivals: Arrivals) -> Spread:
     """From arrival to the end of the step that finishes the prompt, at a rate that is sustained."""
     import numpy as np
 
+    met = met_by(batch, arrivals)
+    (alone_s, alone), (waits_s, shares) = met.alone, met.waits
+    return Spread.of(
+        (
+            np.concatenate([alone_s, waits_s]),
+            np.concatenate([(1 - met.busy) * alone, met.busy * shares]),
+        )
+    )
+
+
+def met_by(batch: Batch, arrivals: Arrivals) -> Met:
+    """The same, those who wait apart from those who do not."""
     chain = _Idling(batch, arrivals.each_per_s, 0.0, arrivals.each_cv2)
-    waits_s, shares = chain.prompts().waits
-    busy = chain.busy()
+    waits, busy = chain.prompts().waits, chain.busy()
     if arrivals.replicas > 1:
         busy = erlang_c(arrivals.replicas, arrivals.replicas * busy)
-    alone_s, alone = batch.alone
-    return Spread.of(
-        (np.concatenate([alone_s, waits_s]), np.concatenate([(1 - busy) * alone, busy * shares]))
-    )
+    return Met(busy=busy, alone=batch.alone, waits=waits)
 
 
 class _Idling(Chain):
