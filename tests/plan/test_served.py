@@ -14,7 +14,8 @@ from tidegate.plan.answering import answer_to
 from tidegate.plan.ask import Ask, Kind, Load, Replica, Terms
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.sensitivity import changes_of
-from tidegate.plan.sizing import Size, size_of
+from tidegate.plan.served import ServedStation
+from tidegate.plan.sizing import Size, fewest, size_of
 
 # A step takes 10 ms, 0.1 ms more for each sequence and 50 us for each prompt token.
 ENGINE = Engine(
@@ -159,3 +160,37 @@ def test_a_full_replica_is_said_to_be_rough(utilisation: float, warned: bool) ->
 
     assert found.utilisation == pytest.approx(utilisation)
     assert any("may be off" in each for each in found.warnings) is warned
+
+
+@given(
+    st.floats(0.05, 1.1),
+    st.integers(1, 5),
+    st.none() | st.floats(0.02, 0.5),
+    st.none() | st.floats(0.01, 0.03),
+    st.none() | st.floats(2.0, 6.0),
+)
+def test_what_is_within_is_what_latencies_say(
+    utilisation: float, replicas: int, ttft_s: float | None, tpot_s: float | None, e2e_s: float | None
+) -> None:
+    """A budget that is asked for first changes no verdict."""
+    question, terms = ask(5), Terms(budgets=Budgets(ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s))
+    station = ServedStation(REPLICA, question.load, question.terms)
+    rate = utilisation * replicas * station.sustained_per_s
+
+    asked = station.within(terms, rate, replicas)
+
+    found = station.latencies(rate, replicas)
+    assert asked == (found is not None and found.within(terms))
+
+
+@settings(max_examples=25)
+@given(st.floats(20.0, 100.0), st.floats(0.06, 0.3), st.integers(0, 30))
+def test_replicas_that_are_known_to_be_enough_change_no_answer(rate: float, ttft_s: float, more: int) -> None:
+    """The fewest are looked for below them."""
+    question = ask(rate, budgets=Budgets(ttft_s=ttft_s))
+    station = ServedStation(REPLICA, question.load, question.terms)
+
+    found = fewest(station, question.terms, rate)
+
+    if isinstance(found, int):
+        assert fewest(station, question.terms, rate, most=found + more) == found

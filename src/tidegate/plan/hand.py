@@ -72,6 +72,11 @@ class HandStation:
             ),
         )
 
+    def within(self, terms: Terms, rate_per_s: float, replicas: int) -> bool:
+        """See `Station`."""
+        found = self.latencies(rate_per_s, replicas)
+        return found is not None and found.within(terms)
+
     def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
         """Waits by M/M/c; the rest is the pace. The prompt's own time is not known, and not in it."""
         queue = self._queue(rate_per_s, replicas)

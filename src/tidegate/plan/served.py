@@ -20,9 +20,9 @@ from tidegate.plan.laws.lengths import Kind, Lengths
 from tidegate.plan.laws.population import Arrivals
 from tidegate.plan.laws.speculating import batch_of, of_tokens, pace_of, tpot_of, tpots_of
 from tidegate.plan.laws.spread import Spread
-from tidegate.plan.laws.steady import Steady, steady
+from tidegate.plan.laws.steady import Solved, Steady
 from tidegate.plan.room import burst_room, lost_room, queue_room
-from tidegate.plan.station import SHOWN, Bound, ClassLatencies, Latencies
+from tidegate.plan.station import SHOWN, SLACK, Bound, ClassLatencies, Latencies
 from tidegate.plan.tenants import classes_of, of_class
 from tidegate.plan.unmet import over_budget
 
@@ -33,13 +33,15 @@ LIGHT = 1e-3
 class ServedStation:
     """A replica, under a load and terms."""
 
-    def __init__(self, replica: Replica, load: Load, terms: Terms) -> None:
+    def __init__(self, replica: Replica, load: Load, terms: Terms, batch: Batch | None = None) -> None:
+        """`batch`: of the replica under the load, where it is known."""
         self._replica, self._load, self._terms = replica, load, terms
-        self._batch = batch_of(replica.engine, lengths_of(load))
+        self._batch = batch or batch_of(replica.engine, lengths_of(load))
         self._gates = gates_of(self._batch, terms)
         self._full = self._batch.saturated(self._gates.least)
         self._saturated = lru_cache(maxsize=None)(self._batch.saturated)
         self._latencies = lru_cache(maxsize=1024)(self._computed)
+        self._solved = lru_cache(maxsize=2)(self._solve)
 
     @property
     def gates(self) -> Gates:
@@ -82,6 +84,16 @@ class ServedStation:
     def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
         """At that rate for all of them, from one queue."""
         return self._latencies(rate_per_s, replicas)
+
+    def within(self, terms: Terms, rate_per_s: float, replicas: int) -> bool:
+        """See `Station`. Where first tokens are late, nothing else is computed."""
+        most_s = None if terms.classes else terms.budgets.ttft_s
+        if most_s is not None:
+            solved = self._solved(rate_per_s, replicas)
+            if solved is None or solved.ttft_s.quantile(self._terms.percentile) > most_s * SLACK:
+                return False
+        found = self.latencies(rate_per_s, replicas)
+        return found is not None and found.within(terms)
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
         """Before the gate, of one replica with a queue of its own and of all with one."""
@@ -135,10 +147,15 @@ class ServedStation:
             tpot_s=pooled.tpot_s.at_percentile,
         )
 
-    def _computed(self, rate_per_s: float, replicas: int) -> Latencies | None:
+    def _solve(self, rate_per_s: float, replicas: int) -> Solved | None:
         if rate_per_s >= replicas * self.sustained_per_s:
             return None
-        found = steady(self._batch, self._arrivals(rate_per_s, replicas), self._gates.least)
+        return Solved(self._batch, self._arrivals(rate_per_s, replicas), self._gates.least)
+
+    def _computed(self, rate_per_s: float, replicas: int) -> Latencies | None:
+        if (solved := self._solved(rate_per_s, replicas)) is None:
+            return None
+        found = solved.steady()
         return Latencies(
             wait_s=self._percentiles(found.wait_s),
             ttft_s=self._percentiles(found.ttft_s),

@@ -87,17 +87,21 @@ def holds(station: Station, terms: Terms, rate_per_s: float, replicas: int) -> b
     """Whether so many replicas, every one of them up, hold the budgets at that rate."""
     if terms.within_s is not None:
         return rate_per_s <= replicas * station.sustained_per_s * (1 + NEAR)
-    found = station.latencies(rate_per_s, replicas)
-    return found is not None and found.within(terms)
+    return station.within(terms, rate_per_s, replicas)
 
 
-def fewest(station: Station, terms: Terms, rate_per_s: float, least: int = 1) -> int | Impossible:
-    """Replicas that hold the budgets at that rate, none of them spare; `least` or more."""
+def fewest(
+    station: Station, terms: Terms, rate_per_s: float, least: int = 1, most: int | None = None
+) -> int | Impossible:
+    """Replicas that hold the budgets at that rate, none of them spare; `least` or more.
+
+    `most`, at or above that, are known to hold them.
+    """
     least = max(least, ceil(rate_per_s / station.sustained_per_s * (1 - NEAR)))
     if least > MOST_REPLICAS:
         return _too_many(station, rate_per_s)
-    low, high = least, least
-    while not holds(station, terms, rate_per_s, high):
+    low, high = least, most or least
+    while most is None and not holds(station, terms, rate_per_s, high):
         low, high = high + 1, 2 * high
         if high > MOST_REPLICAS:
             return _too_many(station, rate_per_s)

@@ -12,6 +12,8 @@ from tidegate.plan.ask import Terms
 
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95)
 """Utilisations of which waits are told."""
+SLACK = 1 + 1e-9
+"""Times a budget, up to which it is held: what rounding makes is no miss."""
 
 
 class ClassLatencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,7 @@ class ClassLatencies(msgspec.Struct, frozen=True, kw_only=True):
             (self.tpot_s, budgets.tpot_s),
             (self.e2e_s, budgets.e2e_s),
         )
-        slack = 1 + 1e-9
-        return not any(budget is not None and found.at_percentile > budget * slack for found, budget in pairs)
+        return not any(budget is not None and found.at_percentile > budget * SLACK for found, budget in pairs)
 
 
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +106,9 @@ class Station(Protocol):
 
     def latencies(self, rate_per_s: float, replicas: int) -> Latencies | None:
         """At that rate for all of them, from one queue. None where the queue would grow without end."""
+
+    def within(self, terms: Terms, rate_per_s: float, replicas: int) -> bool:
+        """Whether these are within what such terms ask: the same kind of terms, of other budgets maybe."""
 
     def waits(self, replicas: int) -> tuple[Wait, ...]:
         """How long requests wait for a turn, from 50 % to 95 %, pooled over so many."""

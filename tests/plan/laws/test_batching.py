@@ -142,3 +142,15 @@ def test_no_gate_lets_nobody_in() -> None:
     """Nothing is sustained then, and asking is a mistake."""
     with pytest.raises(CallerError):
         Batch(flat(), Lengths.of(10, 10)).saturated(0)
+
+
+def test_evenness_of_outputs() -> None:
+    """E[min of two] / E[one]: 1 for equal outputs; 3/4 x 0.5 + 1/4 x 1.5 for two that come equally often."""
+    two = (Kind(prompt_tokens=1, output_tokens=150), Kind(prompt_tokens=1, output_tokens=50))
+    for lengths, evenness in [
+        (Lengths.of(100, 200), pytest.approx(1)),
+        (Lengths(kinds=two), pytest.approx(0.75 * 0.5 + 0.25 * 1.5)),
+        # Log-normal, cv 1: 2 Phi(-sigma / sqrt 2), sigma² = ln 2, is the mean of a minimum of two.
+        (Lengths.of(1, 1e6, 0, 1.0), pytest.approx(0.5559, abs=0.005)),
+    ]:
+        assert Batch(flat(), lengths).evenness == evenness

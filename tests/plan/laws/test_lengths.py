@@ -49,15 +49,6 @@ def test_kinds_count_by_their_shares() -> None:
     assert lengths.fresh() == [(100, 0.75), (500, 0.25)]
 
 
-def test_evenness_of_outputs() -> None:
-    """E[min of two] / E[one]: 1 for equal outputs; 3/4 x 0.5 + 1/4 x 1.5 for two that come equally often."""
-    assert Lengths.of(100, 200).evenness == pytest.approx(1)
-    two = (Kind(prompt_tokens=1, output_tokens=50), Kind(prompt_tokens=1, output_tokens=150))
-    assert Lengths(kinds=two).evenness == pytest.approx(0.75 * 0.5 + 0.25 * 1.5)
-    # Of a log-normal law of cv 1 it is 2 Phi(-sigma / sqrt 2), sigma² = ln 2: the mean of a minimum of two.
-    assert Lengths.of(1, 1e6, 0, 1.0).evenness == pytest.approx(0.5559, abs=0.005)
-
-
 @pytest.mark.parametrize(
     "fields",
     [

@@ -12,9 +12,11 @@ sequence begins a prompt. `population` makes a queue of it, `steady` the latenci
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cache, cached_property, lru_cache
 from math import ceil
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -53,27 +55,26 @@ class Batch:
 
     def __init__(self, engine: Engine, lengths: Lengths) -> None:
         self.engine, self.lengths = engine, lengths
-        left, budget = 1 - lengths.hit_ratio, engine.max_batched_tokens
-        self.prompt_tokens = left * lengths.mean(lambda kind: kind.prompt_tokens)
+        known, budget = _moments(lengths), engine.max_batched_tokens
+        self.prompt_tokens = known.prompt_tokens
         """To be computed, mean."""
-        square = left**2 * lengths.mean(lambda kind: kind.prompt_tokens**2 * (1 + kind.prompt_cv**2))
-        self.prompt_cv2 = max(0.0, square / self.prompt_tokens**2 - 1)
-        self._long = square / self.prompt_tokens
-        self._cached = self.prompt_tokens * lengths.hit_ratio / left
-        self._fresh = lengths.fresh()
+        self.prompt_cv2 = max(0.0, known.prompt_square / self.prompt_tokens**2 - 1)
+        self._long = known.prompt_square / self.prompt_tokens
+        self._cached = self.prompt_tokens * lengths.hit_ratio / (1 - lengths.hit_ratio)
+        self._fresh = known.fresh
         self.longest_tokens = max(tokens for tokens, _ in self._fresh)
         """Of a prompt, to be computed."""
         self.prompt_steps = sum(share * ceil(tokens / budget) for tokens, share in self._fresh)
         """Of a prompt that finds no other, mean."""
-        self.decode_steps = lengths.mean(lambda kind: kind.output_tokens - 1)
+        self.decode_steps = known.decode_steps
         """Of a sequence, mean."""
-        self.context_tokens = lengths.mean(_context) / self.decode_steps if self.decode_steps else 0.0
+        self.context_tokens = known.context_tokens
         """That a sequence attends to, mean over the decode steps."""
-        square = lengths.mean(lambda kind: (kind.output_tokens - 1) ** 2 * (1 + kind.output_cv**2))
-        self.output_cv2 = max(0.0, square / self.decode_steps**2 - 1) if self.decode_steps else 0.0
+        self.output_cv2 = known.output_cv2
         """Squared coefficient of variation of the decode steps."""
-        self._decode_s: dict[float, float] = {}
         self._known: tuple[Floats, Floats] | None = None
+        self._points: list[float] = [-1.0]
+        self._seconds: list[float] = []
         self._added_s: dict[tuple[int, float], float] = {}
         self._saturated: dict[int, Saturated] = {}
 
@@ -81,13 +82,13 @@ class Batch:
 
     def decode_s(self, decodes: float) -> float:
         """T(n), of a step that only decodes. Of large batches every 8th to 16th is asked of the curve."""
-        whole = int(decodes)
-        apart = _apart(whole)
-        low = whole - whole % apart
-        seconds = self._exactly(low)
-        if along := decodes - low:
-            seconds += (self._exactly(low + apart) - seconds) * along / apart
-        return seconds
+        if decodes > self._points[-1]:
+            self._known_upto(decodes)
+        points, seconds = self._points, self._seconds
+        at = bisect_right(points, decodes) - 1
+        if not (along := decodes - points[at]):
+            return seconds[at]
+        return seconds[at] + (seconds[at + 1] - seconds[at]) * along / (points[at + 1] - points[at])
 
     def decode_many_s(self, decodes: Floats) -> Floats:
         """T(n) of many ascending numbers."""
@@ -97,19 +98,13 @@ class Batch:
         found: Floats = np.interp(decodes, asked, seconds)
         return found
 
-    def _exactly(self, decodes: int) -> float:
-        if (seconds := self._decode_s.get(decodes)) is None:
-            self._known_upto(decodes)
-            seconds = self._decode_s[decodes]
-        return seconds
-
     def _known_upto(self, most: float) -> tuple[Floats, Floats]:
         """Numbers of which the curve is asked, and what it says; all at once, for as many as were needed."""
         if self._known is None or self._known[0][-1] < most:
             asked = _asked(max(64, 1 << ceil(most).bit_length()))
             seconds = self._steps.decoding_s(asked, asked * self.context_tokens)
             self._known = asked, seconds
-            self._decode_s = dict(zip(asked.tolist(), seconds.tolist(), strict=True))
+            self._points, self._seconds = asked.tolist(), seconds.tolist()
         return self._known
 
     @cached_property
@@ -162,23 +157,23 @@ class Batch:
     @cached_property
     def prompts(self) -> tuple[Floats, Floats]:
         """Tokens to be computed of prompts, and the share of requests."""
-        import numpy as np
-
-        tokens, shares = np.array(self._fresh).T
-        return tokens, shares
+        return _arrays(self._fresh)
 
     @cached_property
     def outputs(self) -> tuple[Floats, Floats]:
         """Output tokens, and the share of requests."""
-        import numpy as np
-
-        tokens, shares = np.array(self.lengths.outputs()).T
-        return tokens, shares
+        return _arrays(self.lengths.outputs())
 
     @cached_property
     def evenness(self) -> float:
-        """`Lengths.evenness`."""
-        return self.lengths.evenness
+        """E[min of two outputs] / E[output], 0..1: 1 for equal ones, 1/2 for exponential ones."""
+        tokens, shares = self.outputs
+        order = tokens.argsort()
+        tokens, shares = tokens[order], shares[order]
+        longer = 1 - shares.cumsum()
+        # Of two, both are longer than those before, and not both longer than these.
+        both = (longer + shares) ** 2 - longer**2
+        return float((tokens * both).sum() / (tokens * shares).sum())
 
     @cached_property
     def alone(self) -> tuple[Floats, Floats]:
@@ -230,6 +225,9 @@ class Batch:
         if not self.decode_steps:
             return self.batch_gate
         low, high = 0, self.batch_gate
+        if self.saturated(high).tpot_s <= tpot_s:  # as mostly
+            return high
+        high -= 1
         while low < high:
             middle = (low + high + 1) // 2
             if self.saturated(middle).tpot_s <= tpot_s:
@@ -271,6 +269,39 @@ class Batch:
             decodes=decodes,
             binding="decode",
         )
+
+
+def _arrays(law: Sequence[tuple[float, float]]) -> tuple[Floats, Floats]:
+    import numpy as np
+
+    tokens, shares = zip(*law, strict=True)
+    return np.array(tokens, float), np.array(shares, float)
+
+
+class _Moments(NamedTuple):
+    """What a batch is told of lengths; its own names for them."""
+
+    fresh: tuple[tuple[float, float], ...]
+    prompt_tokens: float
+    prompt_square: float
+    decode_steps: float
+    context_tokens: float
+    output_cv2: float
+
+
+@lru_cache(maxsize=64)
+def _moments(lengths: Lengths) -> _Moments:
+    """Once for all the engines that a search asks about a load."""
+    left, steps = 1 - lengths.hit_ratio, lengths.mean(lambda kind: kind.output_tokens - 1)
+    square = lengths.mean(lambda kind: (kind.output_tokens - 1) ** 2 * (1 + kind.output_cv**2))
+    return _Moments(
+        fresh=tuple(lengths.fresh()),
+        prompt_tokens=left * lengths.mean(lambda kind: kind.prompt_tokens),
+        prompt_square=left**2 * lengths.mean(lambda kind: kind.prompt_tokens**2 * (1 + kind.prompt_cv**2)),
+        decode_steps=steps,
+        context_tokens=lengths.mean(_context) / steps if steps else 0.0,
+        output_cv2=max(0.0, square / steps**2 - 1) if steps else 0.0,
+    )
 
 
 def _apart(decodes: int) -> int:

@@ -88,16 +88,6 @@ class Lengths(msgspec.Struct, frozen=True, kw_only=True):
             for ratio, share in pieces(kind.output_cv)
         ]
 
-    @property
-    def evenness(self) -> float:
-        """E[min of two outputs] / E[output], 0..1: 1 for equal ones, 1/2 for exponential ones."""
-        longer, least, mean = 1.0, 0.0, 0.0
-        for output, share in sorted(self.outputs()):
-            least += output * (longer * longer - (longer - share) ** 2)
-            mean += output * share
-            longer -= share
-        return least / mean
-
 
 @cache
 def pieces(cv: float) -> tuple[tuple[float, float], ...]:

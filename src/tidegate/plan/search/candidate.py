@@ -19,6 +19,7 @@ from tidegate.plan.ceilings import CLOSE, highest
 from tidegate.plan.closed.clients import ClosedCrowd
 from tidegate.plan.closed.inside import Inside
 from tidegate.plan.closed.users import Crowd
+from tidegate.plan.laws.batching import Batch
 from tidegate.plan.laws.speculating import batch_of, tpot_of
 from tidegate.plan.search.candidates import bits_of
 from tidegate.plan.search.costs import Key, cost_key, point_of, prompt_alone_s
@@ -51,6 +52,8 @@ class Whole:
         assert isinstance(ask.replica, Replica)
         self.replica = ask.replica
         self.priced = ask.terms.per_hour_usd is not None
+        self._enough: int | None = None
+        """Replicas that hold the budgets, the fewest of which it is known."""
         self._bits = tuple(-bits for bits in bits_of(deployment))
 
     @cached_property
@@ -67,7 +70,11 @@ class Whole:
             budgets.tpot_s is not None and tpot_s > budgets.tpot_s
         ):
             return None
-        return ServedStation(self.replica, load, terms)
+        return ServedStation(self.replica, load, terms, self._batch)
+
+    @cached_property
+    def _batch(self) -> Batch:
+        return batch_of(self.replica.engine, lengths_of(self.ask.load))
 
     @cached_property
     def alone(self) -> tuple[float, float]:
@@ -78,7 +85,7 @@ class Whole:
             found = ClosedCrowd(inside, users=1).latencies(self.ask.terms)
             tpot_s = found.tpot_s.at_percentile
             return found.ttft_s.at_percentile, 0.0 if isnan(tpot_s) else tpot_s
-        batch = batch_of(self.replica.engine, lengths_of(load))
+        batch = self._batch
         tpot_s = tpot_of(batch, 1) if batch.decode_steps else 0.0
         return prompt_alone_s(batch, self.ask.terms.percentile), tpot_s
 
@@ -126,7 +133,10 @@ class Whole:
             most -= 1
         left = max(1, most - terms.spare_replicas)
         if load.requests_per_s is not None:
-            return holds(station, terms, load.requests_per_s, left)
+            held = holds(station, terms, load.requests_per_s, left)
+            if held:
+                self._enough = min(left, self._enough or left)
+            return held
         return on_target(crowd_of(self.ask, station, most), terms) and crowd_of(
             self.ask, station, left
         ).latencies(terms).within(terms)
@@ -199,10 +209,11 @@ class Whole:
         if least > MOST_REPLICAS:
             return None
         replicas = terms.replicas or max(least + spare, by_target)
-        if not holds(station, terms, rate, max(least, replicas - spare)):
-            if terms.replicas is not None or not self._ever(station):
+        left = max(least, replicas - spare)
+        if not holds(station, terms, rate, left):
+            if terms.replicas is not None or not (self._enough or self._ever(station)):
                 return None
-            needed = fewest(station, terms, rate, max(least, replicas - spare) + 1)
+            needed = fewest(station, terms, rate, left + 1, self._enough)
             if isinstance(needed, Impossible):
                 return None
             replicas = needed + spare
