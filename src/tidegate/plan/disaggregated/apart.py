@@ -173,7 +173,8 @@ class Sides:
         load, terms = ask.load, ask.terms
         decode, prefill = ask.replica, front.prefill
         assert isinstance(decode, Replica)
-        check_same_cache(prefill, decode)
+        if front.link.kv_bytes_per_token is None:
+            check_same_cache(prefill, decode)
         decodes = self.decodes = decodes_of(load)
         self.users = None if load.users is None else Users(count=load.users, think_s=load.think_s)
         """Whose prompts come; None: they come by themselves."""
@@ -185,7 +186,7 @@ class Sides:
         square /= sum(kind.share for kind in load.kinds)
         self.transfer = Transfer(
             link=front.link,
-            kv_bytes=_delivered_bytes(decode, prompt),
+            kv_bytes=_delivered_bytes(decode, front.link, prompt),
             prompt_cv2=max(0.0, square / prompt**2 - 1) if prompt else 0.0,
         )
         self.gaps = decodes.output_tokens
@@ -206,7 +207,9 @@ def _within(terms: Terms, tpot_s: float | None) -> Terms:
     )
 
 
-def _delivered_bytes(replica: Replica, prompt_tokens: float) -> float:
+def _delivered_bytes(replica: Replica, link: Link, prompt_tokens: float) -> float:
     """Of the keys, values and states of a prompt, of the whole model."""
+    if link.kv_bytes_per_token is not None:
+        return link.kv_bytes_per_token * prompt_tokens
     assert replica.deployment is not None
     return delivered_bytes(replica.deployment, prompt_tokens)

@@ -17,6 +17,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of each transfer, beside its bytes."""
     shared: bool = True
     """All share it, as simulated replicas do; False: each replica has one, to send or to receive."""
+    kv_bytes_per_token: float | None = None
+    """Of a prompt, as measured; None: as the model has it."""
 
     def count(self, prefill_replicas: int, decode_replicas: int) -> int:
         """Of links that carry at once."""

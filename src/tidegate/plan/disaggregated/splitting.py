@@ -50,7 +50,7 @@ def best_split(ask: Ask, front: Front, sides: Sides) -> tuple[Counts, float] | I
     for most, counts in sorted(splits, key=lambda each: (-each[0], each[1])):
         if most <= carried * (1 + BETTER):
             break
-        rate = _carried(ask, sides, counts, most, above=carried)
+        rate = carried_by(ask, sides, counts, above=carried)
         if rate > carried:
             best, carried = counts, rate
     if carried:
@@ -75,7 +75,7 @@ def most_of(ask: Ask, sides: Sides, counts: Counts) -> float:
     return min(by_link, *(each * count for each, count in shares))
 
 
-def _carried(ask: Ask, sides: Sides, counts: Counts, most: float, *, above: float) -> float:
+def carried_by(ask: Ask, sides: Sides, counts: Counts, *, above: float = 0.0) -> float:
     """The highest rate within the terms; 0 where it is not above what another split carries."""
     spare = ask.terms.spare_replicas
     left = counts[0] - spare, counts[1] - spare
@@ -85,7 +85,7 @@ def _carried(ask: Ask, sides: Sides, counts: Counts, most: float, *, above: floa
 
     if above and not held(above * (1 + BETTER)):
         return 0.0
-    return highest(held, most)
+    return highest(held, most_of(ask, sides, counts))
 
 
 def _too_few(ask: Ask, front: Front, decode: Replica) -> Impossible:

@@ -24,6 +24,13 @@ from tidegate.plan.ask import Ask, Load, Replica, Terms
 from tidegate.plan.laws.engine import Engine
 from tidegate.plan.sizing import highest_rate, size_of
 from tidegate.planning.asking import load_of
+from tidegate.planning.compare.apart import (
+    answered_apart,
+    check_apart,
+    counts_of,
+    notes_apart,
+    settings_apart,
+)
 from tidegate.planning.compare.deciding import gate_of, of_configuration
 from tidegate.planning.compare.side import KIND, Side, of_text
 from tidegate.planning.emit.emitting import traffic_path
@@ -67,6 +74,8 @@ def _of_configuration(path: Path, config: Config, common: Common) -> Side:
     own = config.pools[pool]
     gate = gate_of(own)
     bounds = profile.replica
+    if profile.disaggregation is not None:
+        return _apart(path, config, common, (pool, profile, tuple(notes)))
     engine = Engine(
         curve=curve_of(profile),
         max_num_seqs=min(bounds.max_num_seqs, gate.max_concurrency or bounds.max_num_seqs),
@@ -103,6 +112,25 @@ def _of_configuration(path: Path, config: Config, common: Common) -> Side:
         answer,
         highest_rate(size.station, terms, terms.replicas or 1, terms.spare_replicas),
     )
+
+
+def _apart(path: Path, config: Config, common: Common, known: tuple[str, Profile, tuple[str, ...]]) -> Side:
+    """Of engines that compute prompts apart from those that decode, behind one address."""
+    (pool, profile, notes), own = known, config.pools[known[0]]
+    check_apart(path, pool, profile, len(own.replicas))
+    counts = counts_of(profile)
+    terms = _terms(config, min(counts), common)
+    settings = of_configuration(config, pool, profile) | settings_apart(profile)
+    side = Side(
+        file=str(path),
+        kind="configuration",
+        replicas=sum(counts),
+        settings=settings,
+        budgets=terms.budgets,
+        notes=(*notes, *notes_apart(profile, gate_of(own))),
+    )
+    most_tokens = own.context_tokens or profile.replica.sequence_tokens
+    return answered_apart(side, profile, _load(path, common.options, terms.budgets), terms, most_tokens)
 
 
 def _answered(side: Side, answer: Answer, carried_per_s: float) -> Side:
@@ -147,9 +175,6 @@ def _profile(path: Path, config: Config, pool: str) -> tuple[Profile, list[str]]
     if any(each != profile for each in others) or any(each.gate != replicas[0].gate for each in replicas):
         problem = f"{path}: the replicas of {pool} are not alike"
         raise ConfigurationError([f"{problem}; give each kind a file of its own"])
-    if profile.disaggregation is not None:
-        problem = f"{path}: the replicas of {pool} compute prompts apart from those that decode"
-        raise ConfigurationError([f"{problem}; compare takes those that do both"])
     notes = []
     if all(each is None for each in (said.profile, said.profile_file, said.curve, said.table)):
         notes.append(f"`simulation.pools` does not say what its engines are; taken to be {DEFAULT_PROFILE}")

@@ -27,14 +27,14 @@ def of_configuration(config: Config, pool: str, profile: Profile) -> dict[str, s
     found: dict[str, str] = {"replicas": f"{len(own.replicas):,}"}
     for name in GOVERNED:
         value = getattr(own, name)
-        found |= _flat(name, gate_of(own) if name == "gate" else value)
+        found |= settings_of(name, gate_of(own) if name == "gate" else value)
     for name, class_ in config.classes.items():
-        found |= _flat(f"class {name}", class_)
+        found |= settings_of(f"class {name}", class_)
     for name, tenant in config.tenants.items():
-        found |= _flat(f"tenant {name}", {part: getattr(tenant, part) for part in TENANT})
-    found |= _flat("limits of all", config.limits)
-    found |= _flat("weights", config.weights)
-    found |= _flat("engine", profile.replica)
+        found |= settings_of(f"tenant {name}", {part: getattr(tenant, part) for part in TENANT})
+    found |= settings_of("limits of all", config.limits)
+    found |= settings_of("weights", config.weights)
+    found |= settings_of("engine", profile.replica)
     for sequences, tokens in STEPS:
         seconds = profile.curve.step_s(sequences, tokens)
         found[f"step of {sequences} x {tokens // sequences:,} tokens"] = format_latency(seconds)
@@ -75,7 +75,8 @@ def _figures(prefix: str, section: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _flat(prefix: str, value: object) -> dict[str, str]:
+def settings_of(prefix: str, value: object) -> dict[str, str]:
+    """By name, of anything that has settings."""
     return dict(_parts(prefix, msgspec.to_builtins(value)))
 
 
