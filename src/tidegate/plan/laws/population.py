@@ -126,7 +126,7 @@ def usual_decodes(batch: Batch, rate_per_s: float, gate: int) -> float:
         return rate_per_s * batch.decode_steps * batch.decode_s(decodes) - decodes * free
 
     low, high = 0.0, gate * batch.decode_steps / (batch.decode_steps + batch.prompt_steps)
-    found, gained, lost = high, gain(0.0), gain(high)
+    found, gained, lost = high, rate_per_s * batch.decode_steps * batch.decode_s(0.0), gain(high)
     # It is nearly straight. Halving the side that stays is Illinois' way to keep both sides moving.
     while lost < 0:
         before, found = found, low + (high - low) * gained / (gained - lost)
