@@ -68,6 +68,11 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (f"{HAND} --qps 1 --replicas 1 --spare 1", "of 1 replicas 1 cannot be spare"),
         (f"{MODEL} --qps 1 --prefix-hit 1", "a prefix hit ratio is 0 or more and below 1, not 1"),
         ("plan --model Llama-3.1-8B --gpu l4 --qps 1 --input 5 --output 1 --disaggregated", "not decoded"),
+        (f"{MODEL} --tenants a#b --qps 1", "--tenants a#b: is not a name; use 1 to 128 ASCII"),
+        (f"{MODEL} --tenants a=1,b=1e9 --qps 1", "--tenants b: 1,000,000,000 is too heavy; give weights"),
+        (f"{MODEL} --qps 1 --emit=", "--emit: is empty; name a file"),
+        (f"{MODEL} --qps 1 --html=", "--html: is empty; name a file"),
+        (f"{MODEL} --offline 9 --within 1h --peak-ratio 2", "--peak-ratio and --offline: batch work has no"),
         (f"{MODEL} --tenants a=0 --qps 1", "--tenants a: '0' cannot be"),
         # files that are something else
         ("plan --throughput 9 --tpot 1s --trace folder", "trace folder: Is a directory"),

@@ -372,9 +372,16 @@ def limits_of(config: Config) -> Iterator[tuple[Where, LimitSettings]]:
 # -- names ----------------------------------------------------------------------------------------
 
 
+def name_told(name: str) -> str | None:
+    """What is wrong with it, and what would do; None: it is a name."""
+    if _NAME.fullmatch(name):
+        return None
+    return "is not a name; use 1 to 128 ASCII letters, digits and . _ - / @ : +"
+
+
 def _name(where: Where, name: str) -> Iterator[Problem]:
-    if not _NAME.fullmatch(name):
-        yield Problem(where, "is not a name; use 1 to 128 ASCII letters, digits and . _ - / @ : +")
+    if (told := name_told(name)) is not None:
+        yield Problem(where, told)
 
 
 def _model(where: Where, name: str) -> Iterator[Problem]:

@@ -120,6 +120,10 @@ def check_together(options: Options) -> None:
         for also in options.said(["disaggregated", "curve", "offload"] if options.offline else [])
     ]
     problems += [
+        f"{also} and --offline: batch work has no busiest minute; leave one out"
+        for also in options.said(["peak_ratio"] if options.offline else [])
+    ]
+    problems += [
         f"{also} and --disaggregated: not known of replicas that are apart; leave one out"
         for also in options.said(["offload"] if options.disaggregated else [])
     ]

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from tidegate.core.errors import ConfigurationError
+from tidegate.core.text import printable
 from tidegate.planning.numbers import number_of, rate_of
 from tidegate.planning.options import Options
 
@@ -39,6 +40,13 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def wanted_of(options: Options) -> Wanted:
     """What the options ask for. Raises ConfigurationError before anything is computed in vain."""
+    problems = [
+        f"{option}: is empty; name a file"
+        for option, text in (("--emit", options.emit), ("--html", options.html))
+        if text == ""
+    ]
+    if problems:
+        raise ConfigurationError(problems)
     emit = None if options.emit is None else Path(options.emit)
     if emit is not None:
         from tidegate.planning.emit.emitting import check_free
@@ -73,6 +81,18 @@ def _check_report(html: Path, emit: Path | None, *, force: bool) -> None:
         raise ConfigurationError(problems)
 
 
+def _check_tenant(name: str, weight: float) -> None:
+    """As a configuration would, but by the option."""
+    from tidegate.config.checks import name_told
+    from tidegate.config.ranges import WEIGHT
+
+    if (problem := name_told(name)) is not None:
+        raise ConfigurationError([f"--tenants {printable(name)}: {problem}"])
+    if not WEIGHT.holds(weight):
+        problem = f"--tenants {name}: {weight:,.0f} is too heavy"
+        raise ConfigurationError([f"{problem}; give weights of {WEIGHT.high:,.0f} at most"])
+
+
 def _weights(text: str) -> dict[str, float]:
     """Of `acme=2,lab=1`, or `acme,lab`."""
     weights: dict[str, float] = {}
@@ -83,4 +103,5 @@ def _weights(text: str) -> dict[str, float]:
         if name in weights:
             raise ConfigurationError([f"--tenants {text}: {name} stands twice; name each tenant once"])
         weights[name] = number_of(f"--tenants {name}", weight, "a weight") if equals else 1.0
+        _check_tenant(name, weights[name])
     return weights

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO, TextIOWrapper
+from math import nan
 
 import msgspec
 import pytest
@@ -12,7 +13,7 @@ from tidegate.core.records import Budgets
 from tidegate.plan.answer import CurvePoint, LoadCurve, Percentiles, UsersOfCurve
 from tidegate.plan.ask import Terms
 from tidegate.planning.curve.plot import curve_told
-from tidegate.planning.curve.words import curve_table, percentiles_of, places, sentence
+from tidegate.planning.curve.words import curve_table, is_flat, percentiles_of, places, sentence
 
 TERMS = Terms(budgets=Budgets(ttft_s=1.0))
 RATES = (2.0, 4.0, 5.0, 6.0, 7.0, 8.0, 8.5, 9.0, 9.5)
@@ -152,8 +153,12 @@ def test_the_plot_in_ascii() -> None:
 
 
 def test_what_is_the_same_everywhere_is_not_drawn() -> None:
-    """A pace that is given has no curve."""
+    """A pace that is given has no curve, nor has that of answers of one token, which have none."""
     assert not any(line.startswith("TPOT  ") for line in shown(80))
+
+    none = [msgspec.structs.replace(point, tpot_s=percentiles(nan, nan * 1)) for point in curve().points]
+    assert is_flat(curve(points=tuple(none)), "TPOT")
+    assert not is_flat(curve(points=tuple(none)), "TTFT")
 
 
 @pytest.mark.parametrize(

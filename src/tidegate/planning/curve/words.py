@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isnan
 
 from rich.table import Table
 
@@ -125,8 +126,12 @@ def figure_of(point: CurvePoint, name: str) -> Percentiles:
 
 
 def is_flat(curve: LoadCurve, name: str) -> bool:
-    """Whether a figure is the same at every load, such as the pace of a replica of which that is given."""
-    return len({figure_of(point, name).p99 for point in curve.points}) == 1
+    """Whether a figure is the same at every load, such as the pace of a replica of which that is given.
+
+    So is what does not exist, such as the pace of answers of one token.
+    """
+    told = {figure_of(point, name).p99 for point in curve.points}
+    return len({value for value in told if not isnan(value)}) <= 1
 
 
 def _at(curve: LoadCurve, rate_per_s: float) -> str:
