@@ -262,6 +262,22 @@ def test_a_long_prompt_of_another() -> None:
     assert chat.ttft_bound_s.value > 8_000 / 9_090.9
 
 
+@pytest.mark.parametrize("ttft_s", [0.2, 0.5])
+def test_a_budget_that_another_may_break_refuses_nobody_who_finds_a_place(ttft_s: float) -> None:
+    """A prompt of 8,000 tokens may take all of a TTFT budget: short ones still have what places are free."""
+    kinds = (
+        Kind(prompt_tokens=500, output_tokens=100, share=0.5, tenant="chat"),
+        Kind(prompt_tokens=8_000, output_tokens=100, share=0.5, tenant="long"),
+    )
+    chat = advise(asked(ttft_s, Load(kinds=kinds, requests_per_s=2.0)), answered()).tenants["chat"]
+
+    # As long as 3,600 tokens find free places, less a request of its own that is under way.
+    assert chat.burst_tokens == pytest.approx(3_600 - 600, rel=0.01)
+    assert chat.refused_ratio < 0.005
+    assert chat.holds_budget is False
+    assert "in the 0s that are left" in chat.burst_s.reason
+
+
 def test_a_bucket_as_a_queue() -> None:
     """What finds a bucket empty: Erlang's loss at one request, all that is too much under overload."""
     for load, burst, cv2, refused in [

@@ -205,7 +205,9 @@ def _bucket(fleet: Fleet, sender: Sender, service: Service) -> Bucket:
     unlearned_tokens = sender.unlearned_credits(fleet) / sender.credits(fleet) * sender.request_tokens
     needed_tokens = needed * sender.request_tokens + unlearned_tokens
     if "places" in bounds:
-        bounds["places"] += unlearned_tokens
+        # Nor does who finds a free place, where the budget may be lost before anything is sent.
+        free_tokens = service.free_tokens - sender.largest_tokens
+        bounds["places"] = max(bounds["places"], free_tokens) + unlearned_tokens
     if max(bounds.get("prefill", inf), sender.largest_tokens) < needed_tokens < inf:
         bounds["planned"] = min(needed_tokens, most)
         del bounds["prefill"]
@@ -298,7 +300,8 @@ def _burst_reason(fleet: Fleet, sender: Sender, bucket: Bucket, burst_tokens: fl
     if bucket.bound == "opening":
         return f"{tokens}: its users may all begin in the same instant, whatever that does to TTFT."
     assert sender.ttft_s is not None
-    left_s, budget = format_latency(sender.ttft_s - service.latency_s), format_latency(sender.ttft_s)
+    left_s = format_latency(max(0.0, sender.ttft_s - service.latency_s))
+    budget = format_latency(sender.ttft_s)
     if bucket.bound == "prefill":
         rate = f"its {format_number(service.prefill_per_s)} tokens/s of prefill compute"
     else:
