@@ -158,9 +158,10 @@ def test_a_bar_is_missed(value: float, error: float, missed: str) -> None:
     [
         (0.95, 0.0, 0.05, "kept"),
         (0.95, 1.0, 0.0, "kept"),
-        (0.88, 0.4, 0.10, "not within 90% to 99%"),
-        (0.88, 0.6, 0.10, "warned"),
-        (0.80, 0.6, 0.11, "not within 90% to 99%"),
+        (0.88, 0.4, 0.08, "not within 90% to 99%"),
+        (0.88, 0.6, 0.08, "warned"),
+        (0.80, 0.6, 0.09, "more than 8% miss unwarned"),
+        (0.91, 0.0, 0.09, "more than 8% miss unwarned"),
         (0.995, 0.0, 0.005, "not within 90% to 99%"),
     ],
 )

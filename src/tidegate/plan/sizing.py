@@ -27,6 +27,8 @@ MOST_REPLICAS = 100_000
 """A load that needs more is a misprint."""
 NEAR = 1e-9
 """Relative width in which two figures are the same."""
+SOME_MORE = 8
+"""Replicas, among which latencies fall again if they rose with one."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +81,8 @@ def size_of(ask: Ask) -> Size | Impossible:
     if isinstance(needed, Impossible):
         return needed
     by_target = ceil(rate / (terms.target_utilisation * station.sustained_per_s) * (1 - NEAR))
-    replicas = terms.replicas or max(needed + terms.spare_replicas, by_target)
+    planned = max(needed + terms.spare_replicas, by_target)
+    replicas = terms.replicas or held_by_all(station, terms, rate, planned)
     return Size(replicas=replicas, spare_replicas=replicas - needed, requests_per_s=rate, station=station)
 
 
@@ -112,6 +115,15 @@ def fewest(
         else:
             low = middle + 1
     return high
+
+
+def held_by_all(station: Station, terms: Terms, rate_per_s: float, replicas: int) -> int:
+    """So many, or the first few more with which the budgets hold while none is lost.
+
+    Fewer hold them already; but latencies are computed to a percent, and need not fall with each replica.
+    """
+    some_more = range(replicas, replicas + SOME_MORE)
+    return next((each for each in some_more if holds(station, terms, rate_per_s, each)), replicas)
 
 
 def highest_rate(station: Station, terms: Terms, replicas: int, lost: int) -> float:

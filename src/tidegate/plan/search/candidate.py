@@ -31,6 +31,7 @@ from tidegate.plan.sizing import (
     crowd_of,
     fewest,
     fewest_for_users,
+    held_by_all,
     holds,
     on_target,
     size_of,
@@ -219,6 +220,8 @@ class Whole:
             replicas = needed + spare
         if replicas < least + spare:
             return None
+        if terms.replicas is None:
+            replicas = held_by_all(station, terms, rate, replicas)
         return Size(replicas=replicas, spare_replicas=spare, requests_per_s=rate, station=station)
 
     def _fewest_for_users(self, station: ServedStation, users: int) -> Size | None:
