@@ -92,6 +92,25 @@ def test_the_same_to_the_byte() -> None:
     assert invoke(*BY_PROFILE, "--qps", "20").stdout == invoke(*BY_PROFILE, "--qps", "20").stdout
 
 
+@pytest.mark.parametrize(
+    "load, told",
+    [
+        (("--qps", "2", "--prefix-hit", "40%"), False),  # who comes by himself shares the head of his prompt
+        (("--users", "9", "--prefix-hit", "40%"), True),
+        (("--users", "9"), False),
+        (("--offline", "9000", "--within", "1h", "--prefix-hit", "40%"), True),
+    ],
+)
+def test_what_a_traffic_file_does_not_say_is_told(load: tuple[str, ...], told: bool, tmp_path: Path) -> None:
+    """Prefixes of clients who wait for their answers: of a plan alone there is nothing to tell."""
+    asked = ("--profile", "h100-8b", "--input", "600", "--output", "50", *load)
+    alone, written = invoke(*asked), invoke(*asked, "--emit", f"{tmp_path / 'plan.yaml'}")
+
+    assert (alone.exit_code, written.exit_code) == (0, 0), written.stderr
+    assert "share no prefixes" not in alone.stderr
+    assert ("share no prefixes" in written.stderr) is told
+
+
 def test_without_a_rate_one_replica_is_told_of() -> None:
     """What one replica carries at the target, none spare."""
     found = answered(*BY_HAND)

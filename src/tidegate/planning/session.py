@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def show(question: Question, wanted: Wanted, searched: Searched | None = None, *, json: bool) -> None:
     """Answer, on stdout. Exit status 2 where there is no answer."""
-    for note in question.notes:
+    for note in (*question.notes, *_unsent(question, wanted)):
         typer.echo(note, err=True)
     if searched is not None and not json:
         from rich.console import Console
@@ -46,6 +46,18 @@ def show(question: Question, wanted: Wanted, searched: Searched | None = None, *
         _show_apart(question, wanted, searched, json=json)
     else:
         _show(question, wanted, searched, json=json)
+
+
+def _unsent(question: Question, wanted: Wanted) -> tuple[str, ...]:
+    """What of the load a traffic file does not say."""
+    load = question.ask.load
+    clients = load.users is not None or question.interactive is not None
+    if not (clients and load.prefix_hit_ratio and (wanted.emit is not None or wanted.verify)):
+        return ()
+    return (
+        "--prefix-hit: in a traffic file clients who wait for their answers share no prefixes; what is "
+        "simulated computes every prompt whole",
+    )
 
 
 def _show(question: Question, wanted: Wanted, searched: Searched | None, *, json: bool) -> None:
