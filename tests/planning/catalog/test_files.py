@@ -131,6 +131,35 @@ def test_files_upon_each_other(tmp_path: Path) -> None:
     assert catalog_with() is SHIPPED
 
 
+@pytest.mark.parametrize(
+    "quantization, precisions",
+    [
+        ({"quant_algo": "FP8", "kv_cache_quant_algo": "FP8", "exclude_modules": ["lm_head"]}, ("fp8", "fp8")),
+        ({"quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]}, ("fp4", "fp4")),
+        (
+            {"quant_algo": "NVFP4", "exclude_modules": ["lm_head", "model.layers.*.self_attn*"]},
+            ("fp4", "bf16"),
+        ),
+    ],
+)
+def test_what_a_quantiser_says_beside_a_config_json(
+    tmp_path: Path, quantization: dict[str, object], precisions: tuple[str, str]
+) -> None:
+    """hf_quant_config.json counts where config.json says nothing of quantisation: a quarter of the bytes."""
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(configs.LLAMA))
+    assert model_named(str(path), SHIPPED).precision == "bf16"
+
+    beside = {"producer": {"name": "modelopt"}, "quantization": quantization}
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    model = model_named(str(path), SHIPPED)
+    assert (model.precision, model.attention_precision or model.precision) == precisions
+
+    (tmp_path / "hf_quant_config.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"hf_quant_config\.json: quantization: must be an object"):
+        model_named(str(path), SHIPPED)
+
+
 def test_a_config_json_is_a_name(tmp_path: Path) -> None:
     """By its path, and called as its folder is."""
     folder = tmp_path / "acme-70b"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
@@ -91,18 +91,32 @@ class CatalogFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def model_from(path: Path, name: str) -> Model:
-    """The model of a config.json. Raises ConfigurationError."""
-    text = read(path, MAX_CONFIG_BYTES)
-    if len(text) > MAX_CONFIG_BYTES:
-        raise ConfigurationError([f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; no config.json is"])
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigurationError([f"{path}: is not JSON: {str(error).splitlines()[0]}"]) from None
+    """The model of a config.json. Raises ConfigurationError.
+
+    Quantisers of NVIDIA's (modelopt) used to say what they did in a file beside it, not in it.
+    """
+    config, beside = _json(path), path.with_name("hf_quant_config.json")
+    if isinstance(config, dict) and "quantization_config" not in config and beside.exists():
+        told = _json(beside)
+        quantization = told.get("quantization") if isinstance(told, dict) else None
+        if not isinstance(quantization, dict):
+            problem = "quantization: must be an object, as modelopt writes it"
+            raise ConfigurationError([f"{beside}: {problem}; without this file, its name says the bits"])
+        config = {**config, "quantization_config": {"quant_method": "modelopt", **quantization}}
     try:
         return model_of(config, name, source=str(path))
     except ConfigurationError as error:
         raise ConfigurationError([f"{path}: {problem}" for problem in error.problems]) from None
+
+
+def _json(path: Path) -> Any:
+    text = read(path, MAX_CONFIG_BYTES)
+    if len(text) > MAX_CONFIG_BYTES:
+        raise ConfigurationError([f"{path}: is larger than {MAX_CONFIG_BYTES:,} bytes; no {path.name} is"])
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError([f"{path}: is not JSON: {str(error).splitlines()[0]}"]) from None
 
 
 def load_catalog(path: Path, catalog: Catalog) -> Catalog:
