@@ -124,10 +124,10 @@ def _of_users(
     """What they meet as they go on, which fleets are sized by; where nothing is sized and nothing budgeted,
     what a benchmark of them would report, and beside it what comes afterwards.
     """
-    going, opening = crowd.latencies(terms), crowd.opening(terms)
-    budgeted = terms.classes or terms.budgets != Budgets()
-    run = None if terms.replicas is None or budgeted else crowd.run(terms)
-    if run is None or opening is None:
+    going, run = crowd.latencies(terms), crowd.run(terms)
+    opening = crowd.opening(run)
+    sized = terms.replicas is None or terms.classes or terms.budgets != Budgets()
+    if sized or run is None or opening is None:
         return going, opening, None
     told = (
         f"{opening.words} The latencies below are of such a run; later on TTFT is "

@@ -135,7 +135,7 @@ def test_a_benchmark_meets_its_opening(users: int, prompt: int, output: int, sea
     planned = crowd(users, mean * prompt, mean * output, seats)
     settings = ClosedLoopSettings(clients=users, lengths=Independent(drawn(prompt), drawn(output)))
     records = simulated(Benchmark(settings, 1), seats=seats)
-    opening = planned.opening(Terms())
+    opening = planned.opening(planned.run(Terms()))
     first_s = max(each.ttft_s or 0.0 for each in records if each.arrived_at == 0)
 
     assert len(records) == TURNS * users

@@ -99,22 +99,22 @@ class ClosedCrowd:
             met.append((count * loop.requests_per_s, loop, (users - loop.seats, loop.waiting_s)))
         return self._told(met, terms)
 
-    def opening(self, terms: Terms) -> Opening:
-        """What they meet who all ask in the same instant; of a benchmark's run, where nobody thinks."""
+    def opening(self, run: Latencies | None) -> Opening:
+        """What they meet who all ask in the same instant; `run`, as above, has it in it."""
         found = self._met(self.users, requests=1.0)
         last_s = max(loop.ttft_s + loop.burst_s + wait_s for _, loop, (_, wait_s) in found)
         who = f"If all {self.users:,} users ask in the same instant, the last first token comes"
         if self.users == 1:
             who = "The first token of the only user comes"
         told = f"{who} after about {format_duration(last_s, 2)}."
-        if (whole := self.run(terms)) is None:
+        if run is None:
             return Opening(last_ttft_s=last_s, words=told)
-        run = whole.ttft_s
         told += (
             f" {REQUESTS_PER_CLIENT:g} requests each from there on, as benchmarks send them, have a TTFT of "
-            f"{format_duration(run.mean, 3)} on average, and {format_duration(run.p95, 3)} at P95."
+            f"{format_duration(run.ttft_s.mean, 3)} on average, and "
+            f"{format_duration(run.ttft_s.p95, 3)} at P95."
         )
-        return Opening(last_ttft_s=last_s, ttft_s=run, words=told)
+        return Opening(last_ttft_s=last_s, ttft_s=run.ttft_s, words=told)
 
     def bound(self, bound: Bound) -> Bound:
         """What keeps a replica from more, and how many wait for it."""

@@ -56,7 +56,7 @@ class Crowd:
         """Nothing is known of prompts that wait for each other."""
         return None
 
-    def opening(self, terms: Terms) -> Opening | None:
+    def opening(self, run: Latencies | None) -> Opening | None:
         """Likewise."""
         return None
 
